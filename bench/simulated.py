@@ -1,7 +1,8 @@
 """A training step on many GPUs, simulated event by event: where its time goes, and its money.
 
-`python -m bench.simulated` prints the tables of docs/results/scale.md. Nothing is measured here: the inputs
-are measured elsewhere or assumed, as their comments say. The same seed gives the same figures.
+`python -m bench.simulated` prints the tables of docs/results/scale.md. Nothing is measured here:
+the inputs are measured elsewhere or assumed, as their comments say. The same seed gives the same
+figures.
 
 One driver (a queue with one server) talks to the policy's servers, one per GPU, and to a judge with
 a limit of calls at a time. A server works in iterations, as vLLM does: each computes the waiting

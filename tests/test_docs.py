@@ -29,7 +29,7 @@ from workup import environments
 from workup.cases import datasets
 from workup.cli import app as cli
 from workup.core.errors import UserError
-from workup.core.ports import Engine, Environment
+from workup.core.ports import Engine, Environment, Processes
 from workup.core.stages import KeptStage
 from workup.doctors import strategies
 from workup.environments.consultation import Consultation
@@ -39,7 +39,7 @@ from workup.metrics import extra
 from workup.runs import settings
 
 ROOT = Path(__file__).parents[1]
-REFERENCE = ("settings", "measures", "commands", "sources", "methods", "ports")
+REFERENCE = ("settings", "measures", "commands", "sources", "methods", "judges", "ports")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -187,8 +187,9 @@ def test_settings_named_in_a_sentence_exist() -> None:
         "key",
         "a.b",
         "quiet",
+        "merged",
         "reward.kappa",
-    }  # placeholders, a Python keyword, and the example method's own
+    }  # placeholders, Python keywords, and the example method's own
     named = [
         (page.name, key)
         for page in PAGES
@@ -432,20 +433,21 @@ def test_the_example_engine_trains_the_last_layer_alone(extended: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("port", "after"),
+    ("port", "name", "after"),
     [
-        (Environment, "An environment without it has to define every member of"),
-        (Engine, "An engine of your own has every member of"),
+        (Environment, "extending", "An environment without it has to define every member of"),
+        (Engine, "reference/ports", "\n## Engine\n"),
+        (Processes, "reference/ports", "\n## Processes\n"),
     ],
 )
-def test_every_member_of_a_port_is_in_its_table(port: type, after: str) -> None:
+def test_every_member_of_a_port_is_in_its_table(port: type, name: str, after: str) -> None:
     from test_ports import members
 
-    page = (ROOT / "docs/extending.md").read_text()
+    page = (ROOT / f"docs/{name}.md").read_text()
     table = page.partition(after)[2].partition("\n|")[2].partition("\n\n")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert named == members(port)
+    named = {name for row in rows for name in re.findall(r"`(\w+)[(`]", row)}
+    assert named == members(port) - (members(Processes) if port is Engine else set())
 
 
 @pytest.mark.parametrize("page", REFERENCE)

@@ -22,14 +22,24 @@ from workup.cases import datasets
 from workup.cli import app, fields
 from workup.cli.fields import Setting
 from workup.core import ports as core_ports
+from workup.core import stages
 from workup.doctors import strategies
 from workup.metrics import extra
 from workup.models import samplers
 from workup.prepare.steps import StepSettings
 from workup.report import meanings
 from workup.report.tables import heading
+from workup.roles import judges as roles_judges
+from workup.roles.judges import exact
 
 FOLDER = Path(__file__).parents[1] / "reference"
+JUDGEMENTS = {  # module → its exact counterpart
+    "diagnosis": exact.ExactJudge,
+    "ranking": exact.ExactRanking,
+    "answers": exact.ExactAnswer,
+    "examinations": exact.ExactExaminations,
+    "entailment": exact.ExactEntailment,
+}
 MADE = "This page is rendered from the program by `make reference`. Do not edit it."
 
 
@@ -93,8 +103,9 @@ def commands() -> Iterator[str]:
     for name in prepare.names():
         step = prepare.load(name)
         yield f"### {name}"
-        exactly = " `--model exact` does it without a model, where the cases allow it."
-        yield _sentence(step.summary) + exactly * bool(step.exact)
+        yield _prose(import_module(f"{prepare.__name__}.{name.replace('-', '_')}").__doc__)
+        if step.exact:
+            yield "`--model exact` does it without a model, where the cases allow it."
         own = [each for each in fields.settings_of(step.settings) if each.name not in shared]
         if own:
             yield _settings(own)
@@ -114,17 +125,32 @@ def sources() -> Iterator[str]:
         yield f"For example `--cases {each.example}`."
 
 
+def judges() -> Iterator[str]:
+    """The five judgements: what a model is asked, and what the exact judge goes by."""
+    yield "# Judges"
+    yield MADE
+    yield "[Judges](../judges.md) says which one to take, and how to measure yours."
+    for name, counterpart in JUDGEMENTS.items():
+        module = import_module(f"{roles_judges.__name__}.{name}")
+        yield f"## {name}"
+        yield _prose(module.__doc__)
+        yield f"The rubric (`{module.RUBRIC.version}`), as a model reads it:"
+        yield "\n".join(f"> {line}  " for line in module.RUBRIC.text.splitlines())
+        yield f"### {counterpart.__name__}"
+        yield _prose(counterpart.__doc__)
+
+
 def ports() -> Iterator[str]:
-    """The protocols that a part from outside fulfils, with their members."""
+    """The protocols that a part from outside fulfils, and the values that pass through them."""
     yield "# Ports"
     yield MADE
     yield "[Extending](../extending.md) shows how to write a part that fits one of these."
-    for module in (core_ports, samplers, engines):
+    for module in (core_ports, stages, samplers, engines):
         for name, port in vars(module).items():
-            if getattr(port, "_is_protocol", False) and port.__module__ == module.__name__:
+            if inspect.isclass(port) and port.__module__ == module.__name__:
                 yield f"## {name}"
                 yield f"`{module.__name__}.{name}`"
-                yield _prose(port.__doc__)
+                yield _prose(inspect.getdoc(port))
                 yield from _members(port)
 
 
@@ -165,6 +191,7 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "commands": commands,
     "sources": sources,
     "methods": methods_,
+    "judges": judges,
     "ports": ports,
 }
 
@@ -261,13 +288,17 @@ def _settings(listed: Iterable[Setting]) -> str:
     rows = (
         (
             f"`{each.name}`",
-            "…" if each.default is None else f"`{each.default}`",
+            _value(each.default),
             each.range,
             each.sense,
         )
         for each in listed
     )
     return _table(("setting", "default", "range", "meaning"), rows)
+
+
+def _value(default: str | None) -> str:
+    return "…" if default is None else f"`{default}`" * bool(default)
 
 
 def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -279,9 +310,10 @@ def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _prose(text: str | None) -> str:
-    """The paragraphs of a docstring, each as one line; a page of docs/ that it names is a link."""
-    lines = (" ".join(each.split()) for each in (text or "").strip().split("\n\n"))
-    return re.sub(r"docs/(\w+)\.md", r"[\1](../\1.md)", "\n\n".join(lines))
+    """A docstring's paragraphs and lists; a page of docs/ that it names becomes a link."""
+    paragraphs = inspect.cleandoc(text or "").replace("\n- ", "\n\n- ").split("\n\n")
+    joined = "\n\n".join(" ".join(each.split()) for each in paragraphs)
+    return re.sub(r"docs/(\w+)\.md", r"[\1](../\1.md)", joined)
 
 
 def _sentence(text: str) -> str:
