@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +25,7 @@ from workup.cli.fields import Setting
 from workup.core import ports as core_ports
 from workup.core import stages
 from workup.doctors import strategies
+from workup.interop import exports
 from workup.metrics import extra
 from workup.models import samplers
 from workup.prepare.steps import StepSettings
@@ -76,7 +78,7 @@ def measures() -> Iterator[str]:
     yield "`evaluation.measures=[NAME, NAME:OPTION]` takes these as well."
     for name in extra.names():
         yield f"### {name}"
-        yield _prose(import_module(f"{extra.__name__}.{name}").__doc__)
+        yield _module(extra, name)
         if roles := sorted(extra.roles([name])):
             yield f"Models may play {_listed(f'`roles.{role}`' for role in roles)}."
 
@@ -96,6 +98,10 @@ def commands() -> Iterator[str]:
             yield from _usage(f"workup {name} {inner}", one)
         if not hasattr(command, "commands"):
             yield from _usage(f"workup {name}", command)
+    yield "## Formats of workup export"
+    for name in exports.names():
+        yield f"### {name}"
+        yield _module(exports.formats, name)
     yield "## Steps of workup prepare"
     yield "[Preparation](../prepare.md) says what they are for. Every step has these settings:"
     yield _settings(fields.settings_of(StepSettings))
@@ -103,7 +109,7 @@ def commands() -> Iterator[str]:
     for name in prepare.names():
         step = prepare.load(name)
         yield f"### {name}"
-        yield _prose(import_module(f"{prepare.__name__}.{name.replace('-', '_')}").__doc__)
+        yield _module(prepare, name)
         if step.exact:
             yield "`--model exact` does it without a model, where the cases allow it."
         own = [each for each in fields.settings_of(step.settings) if each.name not in shared]
@@ -182,6 +188,7 @@ def methods_() -> Iterator[str]:
         for name in found.names():
             own = fields.owner(name)
             yield f"### {name}"
+            yield _module(found, name)
             yield _settings(own.settings) if own.settings else "It has no settings of its own."
 
 
@@ -309,10 +316,18 @@ def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
+def _module(package: ModuleType, name: str) -> str:
+    """What the docstring of a module says."""
+    return _prose(import_module(f"{package.__name__}.{name.replace('-', '_')}").__doc__)
+
+
 def _prose(text: str | None) -> str:
     """A docstring's paragraphs and lists; a page of docs/ that it names becomes a link."""
     paragraphs = inspect.cleandoc(text or "").replace("\n- ", "\n\n- ").split("\n\n")
-    joined = "\n\n".join(" ".join(each.split()) for each in paragraphs)
+    joined = "\n\n".join(
+        f"```text\n{textwrap.dedent(each)}\n```" if each[:4] == " " * 4 else " ".join(each.split())
+        for each in paragraphs
+    )
     return re.sub(r"docs/(\w+)\.md", r"[\1](../\1.md)", joined)
 
 
