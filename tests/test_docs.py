@@ -219,21 +219,19 @@ def test_the_examples_of_the_python_page_run(
 def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Puts the examples of extending.md where their headings say.
 
-    They are a measure, a method's folder, the files of two sources and modules outside.
+    They are a measure, a method's folder, the files of two sources and modules outside; more are in
+    examples/.
     """
-    measure, questions, source, outside, sampler, method, stages, engine = fences(
-        ROOT / "docs/extending.md", "python"
-    )
+    measure, questions, outside, sampler, method = fences(ROOT / "docs/extending.md", "python")
+    source = (ROOT / "examples/colds.py").read_text(encoding="utf-8")
     for name, text in (
         ("methods/finders/__init__.py", method),
         ("methods/finders/README.md", "# Finders\n"),
-        ("best_of_four.py", stages),
         ("extra/soon.py", measure),
         ("cases/colds.py", source),
         ("datasets/quiz.py", questions),
         ("scarce.py", outside),
         ("plain.py", sampler),
-        ("last_layer.py", engine),
     ):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -245,6 +243,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(workup.cases, "__path__", [*workup.cases.__path__, str(folder / "cases")])
     monkeypatch.setattr(datasets, "__path__", [*datasets.__path__, str(folder / "datasets")])
     monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
 
 
 @pytest.fixture
