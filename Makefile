@@ -6,7 +6,7 @@ TORCH_INDEX ?=
 BIN = .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo real test test-vllm test-verl test-verl-parts check lint types contracts smoke bench clean help
+.PHONY: demo real test test-vllm test-verl test-verl-parts check lint types contracts smoke bench docs reference clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -90,6 +90,17 @@ smoke: .venv/.user ## a minute of the main job, from training to report
 
 bench: .venv/.dev ## speed and memory as ratios in one run
 	@$(BIN)/python -m bench
+
+reference: .venv/.user ## docs/reference anew, from the program
+	@$(BIN)/python -m docs.site.reference
+
+.venv/.docs: .venv/.user
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: .venv/.docs ## the documentation as a searchable site in build/site; a broken link fails it
+	@$(BIN)/sphinx-build -q -W --keep-going -c docs/site . build/site
+	@cp build/site/README.html build/site/index.html
 
 clean: ## remove the environment and what was built
 	rm -rf .venv .venv-verl build
