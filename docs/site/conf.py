@@ -29,7 +29,7 @@ html_theme = "furo"
 html_show_copyright = False
 html_copy_source = False
 
-SECTION = re.compile(r"^#+ (.+)$|^\*\*(.+)\*\*$")
+SECTION = re.compile(r"^## (.+)$|^\*\*(.+)\*\*$")
 LISTED = re.compile(r"\]\(([^)#\s]+\.md)\)")
 
 
