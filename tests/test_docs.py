@@ -223,8 +223,8 @@ def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     They are a measure, a method's folder, the files of two sources and modules outside; more are in
     examples/.
     """
-    measure, questions, outside, sampler, method = fences(ROOT / "docs/extending.md", "python")
-    source = (ROOT / "examples/colds.py").read_text(encoding="utf-8")
+    measure, questions, outside, sampler = fences(ROOT / "docs/extending.md", "python")
+    source, method = ((ROOT / f"examples/{name}.py").read_text() for name in ("colds", "finders"))
     for name, text in (
         ("methods/finders/__init__.py", method),
         ("methods/finders/README.md", "# Finders\n"),
