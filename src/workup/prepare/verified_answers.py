@@ -1,7 +1,10 @@
 """Answers that were verified afterwards: imitation data of evidence-seeking diagnosis (ES-12).
 
 A model answers a case turn by turn without being shown the truth. Of several answers to a turn the
-first is kept whose list holds the truth, and in the last turn whose diagnosis is right.
+first is kept whose list holds the truth, and in the last turn whose diagnosis is right. A wrong
+format, an order of nothing and a diagnosis too early are not right either. A case whose first turn
+has no right answer is dropped; one whose last turn has none keeps the turns before, unless `first`
+is false. By default the model judges itself.
 """
 
 from __future__ import annotations
