@@ -336,7 +336,7 @@ class TabularKnowledge:
             gains[list(listed)] = self._exact_gains(weights, list(listed.values()))
         return _listed(gains)
 
-    def read(self, case: Case, passages: Iterable[str] | None = None) -> dict[str, Answer]:
+    def read(self, case: Case, headings: Iterable[str] | None = None) -> dict[str, Answer]:
         """Nothing: its diagnoses bear the same names in every case."""
         return {}
 

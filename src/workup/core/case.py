@@ -119,6 +119,29 @@ class Case:
     category: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of a document that a search found.
+
+    Scores fall with the rank; those of two searches cannot be compared.
+    """
+
+    id: str
+    text: str
+    title: str = ""
+    score: float = 0.0
+
+    @property
+    def whole(self) -> str:
+        """The title and the text, a line each; only one of them where the other is empty."""
+        return "\n".join(filter(None, (self.title, self.text)))
+
+    @property
+    def heading(self) -> str:
+        """The first line: the title, or where there is none the text's first line."""
+        return self.whole.partition("\n")[0]
+
+
 Evidence = dict[str, tuple[str, ...]]
 """An item's name → the ids of the facts that its answer revealed.
 
@@ -152,11 +175,11 @@ class Knowledge(Protocol):
         """
         ...
 
-    def read(self, case: Case, passages: Iterable[str] | None = None) -> Evidence:
-        """What passages say of the case's names, as evidence beside that of the findings.
+    def read(self, case: Case, headings: Iterable[str] | None = None) -> Evidence:
+        """What passages of these headings say of the case's names, as evidence beside findings.
 
-        A passage begins with its title, in a line of its own. Without `passages`, what all there
-        are would say. Empty where diagnoses bear the same names in every case.
+        Without `headings`, what all passages would say. Empty where diagnoses bear the same names
+        in every case.
         """
         ...
 

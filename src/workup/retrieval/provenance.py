@@ -11,8 +11,7 @@ import re
 from collections.abc import Sequence
 
 from workup.cases.publications import publications
-from workup.core.case import Case
-from workup.core.ports import Passage
+from workup.core.case import Case, Passage
 
 _RESTS = re.compile(r" \[(PMID:\d{1,12}(?:;PMID:\d{1,12}){0,99})\]")
 MOST = 100

@@ -223,11 +223,9 @@ class RenamedKnowledge:
             return [0.0] * len(items)
         return self._told_apart(frozenset(known.values())).gains(findings, items)
 
-    def read(self, case: Case, passages: Iterable[str] | None = None) -> Evidence:
-        """The names whose meaning the titles of `passages` tell (`meanings`)."""
-        if passages is None:
-            return meanings(case)
-        return meanings(case, (passage.partition("\n")[0] for passage in passages))
+    def read(self, case: Case, headings: Iterable[str] | None = None) -> Evidence:
+        """The names whose meaning the `headings` tell (`meanings`)."""
+        return meanings(case, headings)
 
     def _divided(self, evidence: Evidence) -> tuple[dict[str, str], Evidence]:
         """What is known of names, and of the patient."""

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
 
-from workup.core.case import Case, Evidence, Knowledge, Source, SourceLibrary, evidence_of
+from workup.core.case import Case, Evidence, Knowledge, Passage, Source, SourceLibrary, evidence_of
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Doctor, Passage, Retriever
+from workup.core.ports import Doctor, Retriever
 from workup.core.text import neutralise, normalise
 from workup.environments.base.encounter import Encounter, EncounterSettings
 from workup.environments.base.queries import MOST_FINDINGS, hops
@@ -187,10 +187,9 @@ class Searched(Encounter):
         )
         if left <= 0:
             return Observation((Message("user", CONCLUDE),), item=topic)
-        found = await self._search(case, action.content) if action.kind == SEARCH else ()
-        reply = self.show(found) if action.kind == SEARCH else self.unreadable
-        ids = tuple(passage.id for passage in found)
-        return Observation((self.reply(reply, len(past)),), ids, topic)
+        found = await self._search(case, action.content) if action.kind == SEARCH else None
+        reply = self.unreadable if found is None else self.show(found)
+        return Observation((self.reply(reply, len(past)),), item=topic, passages=found)
 
     def reply(self, text: str, turn: int) -> Message:
         """`text` as the answer to action number `turn`, from 0.
@@ -200,14 +199,6 @@ class Searched(Encounter):
         last = turn >= self.grammar.max_turns - 2
         return Message("user", f"{text}\n{CONCLUDE}" if last else text)
 
-    def numbered(self, found: Sequence[Passage]) -> str:
-        """The passages, each behind its number; "Nothing was found." if there are none.
-
-        No passage holds anything that could be read as a tag, wherever it is cut.
-        """
-        shown = (f"[{number}] {self._passage(passage)}" for number, passage in enumerate(found, 1))
-        return "\n".join(shown) or NOTHING
-
     def _further(self, case: Case) -> Iterator[str]:
         """The sentences about findings that the opening adds to the presentation.
 
@@ -216,9 +207,13 @@ class Searched(Encounter):
         facts = self.grammar.facts(case)
         yield " ".join(self.record.tell(case, fact) for fact in facts)
 
-    def _passage(self, passage: Passage) -> str:
-        text = words.first(passage.text, self.grammar.passage_tokens)
-        return neutralise("\n".join(filter(None, (passage.title, text))))
+    def _shown(self, case: Case, passage: Passage) -> Passage:
+        """The passage as the doctor reads it: cut, in the case's names, without any tag."""
+        title, text = passage.title, passage.text
+        if self.library:
+            title, text = (self.library.tell(case, part) for part in (title, text))
+        text = words.first(text, self.grammar.passage_tokens)
+        return Passage(passage.id, neutralise(text), neutralise(title))
 
     async def _search(self, case: Case, queries: Sequence[str]) -> tuple[Passage, ...]:
         """The passages that the queries find, each once; in a foreign index two may share an id.
@@ -229,7 +224,7 @@ class Searched(Encounter):
         asked = (own.query(case, query) if own else query for query in queries)
         found = await asyncio.gather(*(self._found(case, query) for query in asked))
         once = {(one.id, one.title, one.text): one for passages in found for one in passages}
-        shown = [_told(own, case, one) for one in once.values()]
+        shown = [self._shown(case, one) for one in once.values()]
         if self.grammar.shuffled:
             Random(seed_key("passages", case.id, *queries)).shuffle(shown)
         return tuple(shown)
@@ -246,14 +241,6 @@ class Searched(Encounter):
             if len(kept) >= wanted or len(found) < asked or asked >= MOST_PASSAGES:
                 return kept[:wanted]
             asked = min(4 * asked, MOST_PASSAGES)
-
-
-def _told(library: SourceLibrary | None, case: Case, passage: Passage) -> Passage:
-    """The passage in the case's names."""
-    if library is None:
-        return passage
-    title, text = (library.tell(case, part) for part in (passage.title, passage.text))
-    return replace(passage, title=title, text=text)
 
 
 def need_names(source: Source, library: SourceLibrary | None, index: str = "") -> None:

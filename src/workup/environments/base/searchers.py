@@ -11,7 +11,7 @@ import numpy as np
 from workup.core.case import Case, Evidence, Knowledge, Source
 from workup.core.episode import DIAGNOSE, Completion, Message, Turn
 from workup.core.ports import Act, Environment, Sampling
-from workup.environments.base.anchors import BayesDiagnoser
+from workup.environments.base.anchors import BayesDiagnoser, headings
 from workup.environments.base.queries import (
     known_findings,
     least_searches,
@@ -38,12 +38,13 @@ class Searchable(Environment, Protocol):
 
 class _Searcher(BayesDiagnoser):
     def __init__(self, source: Source, knowledge: Knowledge, world: Searchable) -> None:
-        super().__init__(knowledge, source.items, world.write, world.known, world.documents)
+        super().__init__(knowledge, source.items, world.write, world.known)
         self.source, self.world = source, world
 
     def links_read(self, case: Case, past: Sequence[Turn]) -> list[str]:
         """The links in what was found: to search for one leads to the other document."""
-        return links_in((text for turn in past for text in self.read(turn)), self.source, case)
+        found = [each for turn in past for each in turn.observation.passages or ()]
+        return links_in(found, self.source, case)
 
 
 class RandomSearcher(_Searcher):
@@ -132,8 +133,8 @@ class IdealSearcher(_Searcher):
         sure = self._sure(evidence)
         names = own_names(self.source, case)
         if left > 0 and names.links:
-            read = [text for turn in past for text in self.read(turn)]
-            sure += self._sure(evidence | self.knowledge.read(case, (*read, *names.diagnoses)))
+            read = (*headings(past), *names.diagnoses)
+            sure += self._sure(evidence | self.knowledge.read(case, read))
         return sure
 
     def _sure(self, evidence: Evidence) -> float:
