@@ -36,10 +36,10 @@ from workup.core.text import normalise
 from workup.environments.base.searching import evidence
 from workup.environments.library import Library
 from workup.loops.training.loop import Plan
-from workup.methods.base.information_gain import logit_p
-from workup.methods.base.naming import Naming
-from workup.methods.base.searching import (
-    PUBMEDBERT,
+from workup.methods.base.encoders import PUBMEDBERT, trigrams
+from workup.methods.cmig.information_gain import logit_p
+from workup.methods.cmig.naming import Naming
+from workup.methods.cmig.searching import (
     Gains,
     Likeness,
     Supervision,
@@ -49,7 +49,6 @@ from workup.methods.base.searching import (
     hard,
     icd_tree,
     multi_view,
-    trigrams,
     turn_credit,
     turn_gains,
 )
@@ -890,7 +889,9 @@ def test_the_papers_encoder_is_taken_where_it_is_at_hand_and_no_server_is_asked(
     assert method.notes(settings) == ()
     assert method.settings(encoder="trigrams").encoder == "trigrams"
     case = Case("x", "", Truth("asthma"))
-    assert asyncio.run(method.likeness(settings)("asthma", case)) == pytest.approx(1, abs=1e-5)
+    assert asyncio.run(embedding(name, settings.threshold)("asthma", case)) == pytest.approx(
+        1, abs=1e-5
+    )
     assert methods.load("cmig").settings(diagnosis="embedding").encoder == name
 
 

@@ -25,7 +25,7 @@ from workup.core.episode import Action, Completion, Ending, Episode, Message, Ob
 from workup.core.errors import UserError
 from workup.core.ports import Passage
 from workup.environments.library import Library
-from workup.methods.base.searching import icd_tree
+from workup.methods.cmig.searching import icd_tree
 from workup.metrics.documents import contains, doc_hit
 from workup.metrics.extra import names, open_measures, take
 from workup.metrics.extra.emb import Embedding

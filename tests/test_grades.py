@@ -23,8 +23,8 @@ from workup.core.ports import Instruments
 from workup.core.stages import GrpoStage
 from workup.environments.base.queries import listed_in
 from workup.environments.reasoning import Settings
+from workup.methods.base.encoders import trigrams
 from workup.methods.base.outcome import Partly, accuracy, graded
-from workup.methods.base.searching import trigrams
 from workup.methods.medr3 import Settings as MedR3Settings
 from workup.methods.medr3.progressive import Reads, progressive
 from workup.roles.judges.diagnosis import DiagnosisPanel

@@ -39,7 +39,7 @@ from workup.core.ports import Doctor, Teaching
 from workup.environments.base.queries import drawn_case, known_findings, taught_diagnosis
 from workup.environments.base.searched import Searched
 from workup.environments.base.searchers import IdealSearcher, RandomSearcher
-from workup.methods.base.searching import exact
+from workup.methods.cmig.searching import exact
 from workup.metrics.documents import doc_hit
 from workup.models.tiny import build_tokenizer
 from workup.rl.rollout import Job, Play, rollout
