@@ -168,9 +168,9 @@ def test_settings_named_in_a_sentence_exist() -> None:
         *(f"environment.{name}" for name in environments.settings()),
     }
     known |= {
-        f"plan.{key}"
+        f"strategy.{key}"
         for name in strategies.names()
-        for key in strategies.load(name).Settings.model_fields
+        for key in strategies.load(name).settings.model_fields
     }
     known |= {
         f"roles.{role}"

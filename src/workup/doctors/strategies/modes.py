@@ -19,7 +19,7 @@ from workup.core.episode import DIAGNOSE, Action, Completion, Episode, Message, 
 from workup.core.errors import UserError
 from workup.core.ports import Act, Doctor, Environment, Policy, Sampling
 from workup.core.text import THINK, neutralise
-from workup.doctors.strategies import Seat
+from workup.doctors.strategies import Driven, Strategy
 from workup.doctors.strategies.framing import (
     Begun,
     Framable,
@@ -68,29 +68,16 @@ OPEN = Wording(
 )
 
 
-Settings = Framable  # of a mode that does not retrieve
-
-
-class RetrievalSettings(Settings):
+class RetrievalSettings(Framable):
     """The settings of a mode that retrieves."""
 
     passages: int = Field(5, ge=1, description="top-k of the one search")
 
 
-def need_library(name: str, environment: Environment) -> None:
-    """Raises UserError where a mode that retrieves has no library."""
-    if not isinstance(environment, Searched):
-        raise UserError(
-            f"strategy '{name}' searches a library, and this encounter has none: type "
-            "environment=library, and environment.index=FOLDER where the cases bring no library "
-            "of their own"
-        )
-
-
 def opened(
-    seat: Seat, environment: Environment, settings: Settings, *, thinks: bool = False
+    driven: Driven, environment: Environment, settings: Framable, *, thinks: bool = False
 ) -> Mode:
-    """A mode for the policy in `seat`; it retrieves if `settings` are `RetrievalSettings`.
+    """A mode for a policy; it retrieves if `settings` are `RetrievalSettings`.
 
     A policy that reads no rules (the tiny one) keeps those of the environment, and its answer is
     begun for it: it cannot be told to think. Raises UserError where an endpoint's answer is to be
@@ -102,8 +89,9 @@ def opened(
         world = environment.varied(
             subqueries=0, passages=max(1, passages), max_turns=2 if passages else 1
         )
-    told = seat.model is not None
-    doctor, policy, to_frame = seat.doctor, _policy(seat.doctor), framable(seat, settings)
+    told = driven.model is not None
+    doctor, to_frame = driven.doctor, framable(driven, settings)
+    policy = doctor.policy if isinstance(doctor, TokenDoctor) else None
     if policy is not None and not told:
         doctor = Begun(policy, around(environment)[0])
     elif to_frame is not None:
@@ -114,10 +102,6 @@ def opened(
         doctor = Retrieving(doctor, environment, policy)
     how = How(told, passages > 0, thinks)
     return Mode(Asked(world, environment, how), doctor)
-
-
-def _policy(doctor: Doctor) -> Policy | None:
-    return doctor.policy if isinstance(doctor, TokenDoctor) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,3 +235,47 @@ def _listed(options: Sequence[str]) -> str:
 def bare(answer: str) -> str:
     """An answer, or its beginning, without the end of a thought before it."""
     return answer.removeprefix(f"<{THINK}>").removeprefix(f"</{THINK}>")
+
+
+def _strategy(
+    name: str, called: str, summary: str, *, retrieves: bool = False, thinks: bool = False
+) -> Strategy:
+    """The mode `name`, which the paper's Table 6 lists as `called`."""
+
+    def fits(environment: Environment) -> None:
+        if retrieves and not isinstance(environment, Searched):
+            raise UserError(
+                f"strategy '{name}' searches a library, and this encounter has none: type "
+                "environment=library, and environment.index=FOLDER where the cases bring no "
+                "library of their own"
+            )
+
+    def open(driven: Driven, environment: Environment, settings: Framable) -> Mode:
+        fits(environment)
+        return opened(driven, environment, settings, thinks=thinks)
+
+    paper = f"Med-R³, appendix Baselines and Table 6 ({called})"
+    return Strategy(summary, paper, RetrievalSettings if retrieves else Framable, open, fits)
+
+
+strategies = {
+    "naive": _strategy(
+        "naive", "Naive", "answers the question at once: no questions, no searches, no thought"
+    ),
+    "pure-cot": _strategy(
+        "pure-cot", "CoT", "thinks once, then answers: no questions, no searches", thinks=True
+    ),
+    "rag": _strategy(
+        "rag",
+        "RAG",
+        "reads what one search with the question brings, then answers",
+        retrieves=True,
+    ),
+    "cot-rag": _strategy(
+        "cot-rag",
+        "CoT-RAG",
+        "reads what one search with the question brings, thinks, then answers",
+        retrieves=True,
+        thinks=True,
+    ),
+}

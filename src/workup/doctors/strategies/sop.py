@@ -11,14 +11,10 @@ from collections.abc import Sequence
 
 from workup.core.episode import Message, Turn
 from workup.core.ports import Doctor, Environment
-from workup.doctors.strategies import Seat
+from workup.doctors.strategies import Driven, Strategy
 from workup.doctors.strategies.framing import Framable, framed
 from workup.doctors.strategies.prompting import ANSWER, Prompted, Wording
 from workup.environments.base.lexical import chinese
-
-summary = "the order of a consultation: OPQRST, past, social and family history, systems"
-paper = "ProMed, appendix C.2; Calgary–Cambridge guide (Kurtz & Silverman 1996)"
-Settings = Framable
 
 STEPS = (
     Wording("onset: when and how it began", "起病：何时、如何开始"),
@@ -61,12 +57,12 @@ NOW = Wording(
 )
 
 
-def open(seat: Seat, environment: Environment, settings: Framable) -> Doctor:
+def opened(policy: Driven, environment: Environment, settings: Framable) -> Doctor:
     """The policy with the order among its rules, and with the steps due in each turn."""
     english, chinese_ = ("; ".join(s.english for s in STEPS), "；".join(s.chinese for s in STEPS))
     rule = Wording(RULE.english.format(steps=english), RULE.chinese.format(steps=chinese_))
     return Prompted(
-        framed(seat, environment, settings).doctor,
+        framed(policy, environment, settings).doctor,
         rule,
         lambda opening, past: progress(opening, past, environment.max_turns - 1),
     )
@@ -85,3 +81,13 @@ def due(asked: int, most: int) -> tuple[Wording, ...]:
     """The steps for question `asked` (from 0) of `most`: at least one, and all steps in total."""
     first = asked * len(STEPS) // most
     return STEPS[first : max(first + 1, (asked + 1) * len(STEPS) // most)]
+
+
+strategies = {
+    "sop": Strategy(
+        summary="the order of a consultation: OPQRST, past, social and family history, systems",
+        paper="ProMed, appendix C.2; Calgary–Cambridge guide (Kurtz & Silverman 1996)",
+        settings=Framable,
+        open=opened,
+    ),
+}

@@ -19,12 +19,10 @@ from workup.core.episode import Completion, Message, Turn
 from workup.core.ports import Act, Doctor, Environment, Model, Sampling
 from workup.core.text import normalise
 from workup.doctors.endpoint import ModelDoctor
-from workup.doctors.strategies import Plain, Seat
+from workup.doctors.strategies import Driven, Plain, Strategy
 from workup.doctors.strategies.prompting import ANSWER, encounter, inquire, nudged
 from workup.roles.fence import numbered
 
-summary = "asks what is expected to reduce the uncertainty about the answer most"
-paper = "UoT, Hu et al. 2024 (one step ahead); ProMed, section 4.1"
 LONGEST_NAME = 300
 _NUMBER = re.compile(r"^\s*\d{1,2}\.\s+")
 WEIGH = (
@@ -87,9 +85,9 @@ class Proposed(BaseModel):
     questions: list[Question]
 
 
-def open(seat: Seat, environment: Environment, settings: Settings) -> Doctor:
+def opened(policy: Driven, environment: Environment, settings: Settings) -> Doctor:
     """The policy that asks by uncertainty. Raises UserError if it is no chat model."""
-    return Uncertain(seat.chat("uot"), environment, settings)
+    return Uncertain(policy.chat("uot"), environment, settings)
 
 
 def entropy(distribution: Sequence[float]) -> float:
@@ -226,3 +224,13 @@ class Uncertain:
 def _name(text: str) -> str:
     """The normal form of a candidate's name, without the number of its line."""
     return normalise(_NUMBER.sub("", text))
+
+
+strategies = {
+    "uot": Strategy(
+        summary="asks what is expected to reduce the uncertainty about the answer most",
+        paper="UoT, Hu et al. 2024 (one step ahead); ProMed, section 4.1",
+        settings=Settings,
+        open=opened,
+    ),
+}

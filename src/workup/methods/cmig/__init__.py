@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from workup.core.ports import Environment, Teaching
 from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.environments.library import Library, library_of
-from workup.methods.base import with_reward
 from workup.methods.base.encoders import AUTO, EncoderName
+from workup.methods.base.printed import with_reward
 from workup.methods.cmig.naming import Naming, Rule
 from workup.methods.cmig.searching import (
     Composition,

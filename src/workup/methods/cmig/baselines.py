@@ -13,8 +13,8 @@ from pydantic import Field
 
 from workup.core.stages import Method
 from workup.environments.library import Library
-from workup.methods.base import with_reward
 from workup.methods.base.encoders import AUTO, EncoderName
+from workup.methods.base.printed import with_reward
 from workup.methods.cmig import (
     PRINTED,
     SEARCHES,

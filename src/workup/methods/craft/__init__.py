@@ -11,8 +11,8 @@ from workup.core.case import Case
 from workup.core.episode import Batch, Episode, Score, Scores
 from workup.core.ports import Environment, Instruments, Reward, Teaching
 from workup.core.stages import GrpoStage, Method, SftStage, Stage
-from workup.methods.base import with_reward
 from workup.methods.base.outcome import malformed, naive, score_each
+from workup.methods.base.printed import with_reward
 from workup.metrics.facts import (
     critical_ratio,
     criticality_recall,

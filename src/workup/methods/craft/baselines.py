@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from workup.core.stages import Method
-from workup.methods.base import with_reward
 from workup.methods.base.outcome import correctness
+from workup.methods.base.printed import with_reward
 from workup.methods.craft import CONSULTATION, PRINTED, ConsultationSettings, warm_then_grpo
 
 baselines: Mapping[str, Method] = {

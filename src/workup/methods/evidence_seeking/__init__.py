@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workup.core.ports import Credit, Environment, Teaching
 from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.environments.evidence import EvidenceSeeking, seeking
-from workup.methods.base import with_reward
+from workup.methods.base.printed import with_reward
 from workup.methods.evidence_seeking.ranked import Rank, Weights, fits, ranked_reward
 from workup.rl.credit import Normalise, to_go, turn_zscore, zscore
 

@@ -12,7 +12,7 @@ from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Environment, Teaching
 from workup.core.stages import Method, SftStage, Stage
 from workup.environments.evidence import seeking
-from workup.methods.base import with_reward
+from workup.methods.base.printed import with_reward
 from workup.methods.evidence_seeking import (
     IMITATION,
     PRINTED,

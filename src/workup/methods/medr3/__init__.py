@@ -10,9 +10,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from workup.core.ports import Environment, Teaching
 from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.environments.reasoning import reasoning_of
-from workup.methods.base import with_reward
 from workup.methods.base.encoders import AUTO, Embed, EncoderName, embedder, trigrams
 from workup.methods.base.outcome import Marking, Partly
+from workup.methods.base.printed import with_reward
 from workup.methods.medr3.graphs import LongestOf
 from workup.methods.medr3.progressive import STAGES, Component, Reads, check, progressive
 from workup.rl.credit import Normalise, zscore

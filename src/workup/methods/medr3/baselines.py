@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from workup.core.stages import Method
-from workup.methods.base import with_reward
+from workup.methods.base.printed import with_reward
 from workup.methods.medr3 import PRINTED, SIX_TURNS, ReasoningSettings, references, warm_then_grpo
 from workup.methods.medr3.progressive import STAGES
 

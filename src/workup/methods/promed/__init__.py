@@ -23,8 +23,8 @@ from workup.core.ports import (
     Teaching,
 )
 from workup.core.stages import GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
-from workup.methods.base import with_reward
 from workup.methods.base.outcome import accuracy, malformed
+from workup.methods.base.printed import with_reward
 from workup.methods.promed.question_gains import FactOrder, Facts, Weighing, question_gains
 from workup.methods.promed.shapley import ShapleySettings, Truncation
 from workup.methods.promed.understanding import Understanding, Written, identified

@@ -17,8 +17,8 @@ from workup.core.stages import DpoStage, GrpoStage, KeptStage, Method, SearchSta
 from workup.core.text import neutralise
 from workup.environments.base.lexical import chinese
 from workup.environments.questioning import gold
-from workup.methods.base import with_reward
 from workup.methods.base.outcome import correctness
+from workup.methods.base.printed import with_reward
 from workup.methods.promed import (
     IMITATION,
     LORA,
