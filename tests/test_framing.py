@@ -28,7 +28,7 @@ from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
 from workup.models.local import LocalPolicy, OneOf
 from workup.models.samplers.local import LocalModel
-from workup.rl.rollout import Job, Play, TokenDoctor, rollout
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, rollout
 
 PLAYING = ("direct", "vanilla", "cot", "sop")
 BRIEF = Questioning(Consultation(SOURCE.items, SOURCE.diagnoses), max_turns=3)
@@ -44,7 +44,7 @@ def play(name: str, environment: Environment, case: Case = LISTED, **plan: Any) 
     strategy = strategies.load(name)
     driven = Driven(TokenDoctor(chat().policy), chat().chat("m"))
     opened = strategy.open(driven, environment, strategy.settings(frame=True, **plan))
-    job, how = Job(case, 7), Play(1.0, 24)
+    job, how = ToPlay(case, 7), Play(1.0, 24)
     if isinstance(opened, Searcher):
         return asyncio.run(opened.play(job, how))
     return asyncio.run(rollout(job, environment, opened, how))

@@ -32,7 +32,7 @@ from workup.metrics.measures import measure
 from workup.models.local import LocalPolicy
 from workup.models.samplers.local import LocalModel
 from workup.models.tiny import TinySettings, build
-from workup.rl.rollout import Job, Play, TokenDoctor
+from workup.rl.rollout import Play, TokenDoctor, ToPlay
 from workup.rl.samples import sample
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.runs.settings import world
@@ -76,7 +76,7 @@ def run(
     strategy = strategies.load(name)
     opened = strategy.open(driven, environment, strategy.settings(**plan))
     assert isinstance(opened, Searcher)
-    return asyncio.run(opened.play(Job(case, 7), Play(1.0, plan.pop("tokens", 24))))
+    return asyncio.run(opened.play(ToPlay(case, 7), Play(1.0, plan.pop("tokens", 24))))
 
 
 def obeys(body: dict[str, Any]) -> str:

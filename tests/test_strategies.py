@@ -41,7 +41,7 @@ from workup.loops.evaluation.loop import Evaluation
 from workup.models.local import LocalPolicy
 from workup.models.samplers.local import LocalModel
 from workup.models.tiny import TinySettings, build
-from workup.rl.rollout import Job, Play, TokenDoctor, rollout
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, rollout
 from workup.rl.treesearch import Node, Trajectory, Tree
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.runs import Run
@@ -90,13 +90,13 @@ def play(
     """One episode of the strategy `name` over an endpoint that answers `answer`."""
     with serving(answer) as server:
         episode = asyncio.run(
-            _play(name, server, Job(case, 5), environment, more.pop("temperature", 1.0), more)
+            _play(name, server, ToPlay(case, 5), environment, more.pop("temperature", 1.0), more)
         )
     return episode, server
 
 
 async def _play(
-    name: str, server: Server, job: Job, environment: Environment, temperature: float, plan: Body
+    name: str, server: Server, job: ToPlay, environment: Environment, temperature: float, plan: Body
 ) -> Episode:
     model = Endpoint(EndpointSettings(base_url=server.url, model="m", retries=12, seed=True))
     strategy = strategies.load(name)
@@ -209,7 +209,7 @@ def test_vanilla_adds_nothing() -> None:
     with serving(doctor) as other:
         model = Endpoint(EndpointSettings(base_url=other.url, model="m", seed=True))
         assert (
-            asyncio.run(rollout(Job(CASES[0], 5), WORLD, ModelDoctor(model), Play(1.0, 200)))
+            asyncio.run(rollout(ToPlay(CASES[0], 5), WORLD, ModelDoctor(model), Play(1.0, 200)))
             == episode
         )
 
@@ -233,7 +233,7 @@ def test_direct_begins_the_answer_of_a_policy_that_cannot_be_told(environment: E
     opened = strategy.open(Driven(TokenDoctor(TINY)), environment, strategy.settings())
     assert not isinstance(opened, Searcher)
     lead = environment.write("diagnose", "X").partition("X")[0].rstrip()
-    episode = asyncio.run(rollout(Job(CASES[0], 1), environment, opened, Play(1.0, 6)))
+    episode = asyncio.run(rollout(ToPlay(CASES[0], 1), environment, opened, Play(1.0, 6)))
     completion = episode.turns[0].completion
     assert completion.text.startswith(lead)
     assert len(completion.tokens) == len(completion.logprobs) == len(TINY.encode(lead)) + 6
@@ -471,7 +471,7 @@ def test_progress_depends_on_the_past_alone() -> None:
 
 def tree_of(*found: tuple[str, float, int], case: Case = CASES[0]) -> Tree:
     """A tree of trajectories: answer ("" for none), R, how often the node was drawn."""
-    tree = Tree(Job(case), (Message("user", "x"),))
+    tree = Tree(ToPlay(case), (Message("user", "x"),))
     for text, worth, times in found:
         said = WORLD.write("diagnose", text) if text else "<ask>fever</ask>"
         episode, _ = play("vanilla", lambda body, said=said: said, case)  # type: ignore[misc]
@@ -537,9 +537,9 @@ def test_mcts_plays_with_the_tiny_policy(name: str) -> None:
         Driven(TokenDoctor(TINY)), WORLD, strategy.settings(width=3, iterations=2)
     )
     assert isinstance(opened, Searcher)
-    episode = asyncio.run(opened.play(Job(CASES[0], 1), Play(1.0, 4)))
+    episode = asyncio.run(opened.play(ToPlay(CASES[0], 1), Play(1.0, 4)))
     assert episode.turns
-    assert asyncio.run(opened.play(Job(CASES[0], 1), Play(1.0, 4))) == episode
+    assert asyncio.run(opened.play(ToPlay(CASES[0], 1), Play(1.0, 4))) == episode
 
 
 def test_a_token_policys_estimate_is_how_probably_it_said_its_answer() -> None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from workup.core.episode import Episode
 from workup.core.errors import UserError, unknown
 from workup.core.ports import Doctor, Environment, Model
-from workup.rl.rollout import Job, Play
+from workup.rl.rollout import Play, ToPlay
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Driven:
 class Searcher(Protocol):
     """A strategy that plays whole episodes, because it looks ahead, and shows one of them."""
 
-    async def play(self, job: Job, play: Play) -> Episode: ...
+    async def play(self, job: ToPlay, play: Play) -> Episode: ...
 
 
 class Plain(BaseModel):

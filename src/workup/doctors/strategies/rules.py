@@ -5,9 +5,9 @@ from __future__ import annotations
 from workup.core.ports import Doctor, Environment
 from workup.doctors.strategies import Driven, Strategy
 from workup.doctors.strategies.framing import Framable, framed
-from workup.doctors.strategies.prompting import Prompted, Wording
+from workup.doctors.strategies.prompting import Instruction, Prompted
 
-RULE = Wording(
+RULE = Instruction(
     "Think step by step before every action, inside <think>…</think>: what is established, which "
     "explanations are left and how likely each is, and what would tell them apart. Then write "
     "the action, and only the action, in the form given above.",

@@ -22,7 +22,7 @@ from workup.doctors.strategies import Driven, Strategy
 from workup.doctors.strategies.framing import Framable, framed
 from workup.doctors.strategies.mediq import Confidence
 from workup.doctors.strategies.prompting import encounter, inquire
-from workup.rl.rollout import Job, Play
+from workup.rl.rollout import Play, ToPlay
 from workup.rl.treesearch import Extent, Search, Trajectory, Tree, TreeSearch
 from workup.roles.judges.options import chosen
 
@@ -60,7 +60,7 @@ class TreeSearcher:
     settings: Settings
     pick: Pick
 
-    async def play(self, job: Job, play: Play) -> Episode:
+    async def play(self, job: ToPlay, play: Play) -> Episode:
         """The chosen trajectories; FAILED if every branch failed.
 
         Raises UserError at temperature 0, where all samples are the same.

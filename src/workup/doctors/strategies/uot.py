@@ -72,7 +72,7 @@ class Weighed(BaseModel):
     candidates: list[Candidate]
 
 
-class Question(BaseModel):
+class YesNoQuestion(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     question: str
@@ -82,7 +82,7 @@ class Question(BaseModel):
 class Proposed(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    questions: list[Question]
+    questions: list[YesNoQuestion]
 
 
 def opened(policy: Driven, environment: Environment, settings: Settings) -> Doctor:
@@ -188,7 +188,7 @@ class Uncertain:
 
     async def propose(
         self, names: Sequence[str], sections: list[tuple[str, str]], asked: set[str]
-    ) -> list[Question]:
+    ) -> list[YesNoQuestion]:
         """At least one new question that fits the grammar, with P(yes) for each candidate."""
         shown = [*sections, ("candidates", numbered(names, LONGEST_NAME))]
 
@@ -208,7 +208,7 @@ class Uncertain:
         answer = await inquire(self.model, task, "uot-propose/1", shown, Proposed, check, sizes)
         return answer.questions
 
-    def _problem(self, proposed: Question, count: int, asked: set[str]) -> str | None:
+    def _problem(self, proposed: YesNoQuestion, count: int, asked: set[str]) -> str | None:
         if len(proposed.yes) != count or not all(0 <= p <= 100 for p in proposed.yes):
             return f"each question needs {count} numbers from 0 to 100, one for each candidate"
         read = self.environment.read(self.environment.write(Kind.HISTORY.value, proposed.question))

@@ -41,9 +41,9 @@ from workup.engines.trl.policy import Correction, PolicyTrainer
 from workup.engines.trl.preference import PreferenceTrainer
 from workup.engines.trl.scoring import scoring
 from workup.engines.trl.trainer import (
-    Hooks,
     ImitationTrainer,
     StageTrainer,
+    TrlHooks,
     checkpoints,
     quietly,
     updates,
@@ -277,9 +277,9 @@ class TrlEngine(AccelerateProcesses):
         self.policy.refresh()
         gc.collect()  # a data-parallel wrapper frees the gradients only when it is collected
 
-    def _hooks(self, period: int) -> Hooks:
+    def _hooks(self, period: int) -> TrlHooks:
         keep = self.settings.save_total_limit
-        return Hooks(self.on_step, lambda: self._stopping, period, keep, self._base)
+        return TrlHooks(self.on_step, lambda: self._stopping, period, keep, self._base)
 
 
 async def _awaited(collect: Collect, policy: Policy, step: int) -> Sequence[Sample]:

@@ -13,7 +13,7 @@ from workup.core.disk import whole_folder
 from workup.core.episode import Sample
 from workup.core.errors import UserError
 from workup.core.ports import REFERENCE, Collect, Demonstration, Model, Pair, Scorer
-from workup.engines import Job
+from workup.engines import EngineJob
 from workup.engines.settings import TuningSettings
 from workup.engines.verl import checkpoints, estimator
 from workup.engines.verl.adapters import whole_policy
@@ -22,17 +22,17 @@ from workup.engines.verl.cluster import composed
 from workup.engines.verl.manager import Manager
 from workup.engines.verl.mapping import configuration, learning, scoring
 from workup.engines.verl.policy import VerlPolicy
-from workup.engines.verl.rows import Row, lessons, rows, sequences
+from workup.engines.verl.rows import TokenRow, lessons, rows, sequences
 from workup.engines.verl.scorer import ReferenceScorer, ServerScorer
 from workup.engines.verl.session import Session, Verl
-from workup.engines.verl.trainer import Hooks
-from workup.models.remote import Known
+from workup.engines.verl.trainer import VerlHooks
+from workup.models.remote import KnownModel
 from workup.models.samplers import How
 from workup.rl.running import run_to_end
 
 __all__ = ["VerlEngine", "estimator"]  # importing `estimator` registers it with verl
 GRPO = "grpo"
-Rows = Callable[[int, Sequence[str]], Sequence[Row]]
+Rows = Callable[[int, Sequence[str]], Sequence[TokenRow]]
 
 
 class VerlEngine(Alone):
@@ -44,11 +44,11 @@ class VerlEngine(Alone):
     outside of a stage; they keep running until another stage begins. `verl` starts the trainers.
     """
 
-    def __init__(self, job: Job, verl: Verl | None = None) -> None:
+    def __init__(self, job: EngineJob, verl: Verl | None = None) -> None:
         self.values, self.folder = job.settings.model_dump(), job.folder.resolve()
         # Workers start in another folder, perhaps on another machine.
         self.weights = str(Path(job.place).resolve()) if Path(job.place).exists() else job.place
-        self.known = Known.of(self.weights)
+        self.known = KnownModel.of(self.weights)
         v = self.values
         how = How(v["concurrency"], v["dtype"], context=v["sampler_context"])
         self.policy = VerlPolicy(self.known, how, lambda: self._serving().client, self._version)
@@ -106,7 +106,7 @@ class VerlEngine(Alone):
         done, given = self.done("sft"), iter(batches)
         todo = islice(given, min(done, steps), steps)
 
-        def learned(step: int, uids: Sequence[str]) -> Sequence[Row]:
+        def learned(step: int, uids: Sequence[str]) -> Sequence[TokenRow]:
             return lessons(sequences(next(todo), self.policy), uids[0], step)
 
         kind = "tuning" if isinstance(rate, TuningSettings) else "sft"
@@ -115,14 +115,14 @@ class VerlEngine(Alone):
     def dpo(self, batches: Iterable[Sequence[Pair]], steps: int) -> None:
         todo = islice(iter(batches), min(self.done("dpo"), steps), steps)
 
-        def preferred(step: int, uids: Sequence[str]) -> Sequence[Row]:
+        def preferred(step: int, uids: Sequence[str]) -> Sequence[TokenRow]:
             sides = [side for pair in next(todo) for side in pair]
             return lessons(sides, uids[0], step)
 
         self._train("dpo", steps, preferred, lambda: self._learning("dpo", steps))
 
     def grpo(self, collect: Collect, steps: int) -> None:
-        def played(step: int, uids: Sequence[str]) -> Sequence[Row]:
+        def played(step: int, uids: Sequence[str]) -> Sequence[TokenRow]:
             self._serving().version = step - 1
             made = run_to_end(_awaited(collect, self.policy, step - 1))
             return rows(made, uids, step)
@@ -189,7 +189,7 @@ class VerlEngine(Alone):
     def _opened(self, kind: str, folder: Path, config: Callable[[], Any]) -> Session:
         if self._session is None or self._session.folder != folder:
             self._close()
-            hooks = Hooks(self._told, lambda: self._stopping, self.values["save_total_limit"])
+            hooks = VerlHooks(self._told, lambda: self._stopping, self.values["save_total_limit"])
             made = self.verl.maker(kind, self.values["dpo"]["beta"])
             self._session = Session(kind, folder, config(), self.verl, made, hooks)
         return self._session

@@ -16,7 +16,7 @@ from workup.rl.samples import TokenTree, token_tree
 
 
 @dataclass(frozen=True)
-class Row:
+class TokenRow:
     """One episode: its key, the tensors, and the figures that verl keeps about it."""
 
     key: str
@@ -24,7 +24,7 @@ class Row:
     tag: dict[str, Any]
 
 
-def rows(samples: Sequence[Sample], uids: Sequence[str], step: int) -> list[Row]:
+def rows(samples: Sequence[Sample], uids: Sequence[str], step: int) -> list[TokenRow]:
     """The rows of step `step` ≥ 1, in the order of the samples.
 
     A key is `{uid}_{number}_0`. Neighbours with the same prompt are one group and share a uid of
@@ -45,7 +45,7 @@ def rows(samples: Sequence[Sample], uids: Sequence[str], step: int) -> list[Row]
     ]
 
 
-def lessons(samples: Sequence[Sample], uid: str, step: int) -> list[Row]:
+def lessons(samples: Sequence[Sample], uid: str, step: int) -> list[TokenRow]:
     """The rows of a step whose samples are given, not played; all belong to one of its prompts."""
     return [_row(f"{uid}_{number}_0", uid, sample, step) for number, sample in enumerate(samples)]
 
@@ -59,7 +59,7 @@ def _prompt(sample: Sample) -> tuple[int, ...]:
     return sample.tokens[: sample.mask.index(True)]
 
 
-def _row(key: str, uid: str, sample: Sample, step: int) -> Row:
+def _row(key: str, uid: str, sample: Sample, step: int) -> TokenRow:
     begin = sample.mask.index(True)
     tokens = torch.tensor(sample.tokens, dtype=torch.int64)
     mask = torch.tensor(sample.mask[begin:], dtype=torch.int64)
@@ -84,7 +84,7 @@ def _row(key: str, uid: str, sample: Sample, step: int) -> Row:
         "global_steps": step,
         **versions,  # versions of the weights that played
     }
-    return Row(key, fields, tag)
+    return TokenRow(key, fields, tag)
 
 
 def sequences(items: Sequence[Demonstration | Sample], policy: Policy) -> list[Sample]:

@@ -15,10 +15,10 @@ from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.environments.library import Library, library_of
 from workup.methods.base.encoders import AUTO, EncoderName
 from workup.methods.base.printed import with_reward
-from workup.methods.cmig.naming import Naming, Rule
+from workup.methods.cmig.naming import NamingRule, Rule
 from workup.methods.cmig.searching import (
     Composition,
-    Gains,
+    GainWeights,
     Likeness,
     Supervise,
     embedding,
@@ -160,9 +160,9 @@ def search_stages(
     return stages
 
 
-def naming_of(settings: NamingSettings, library: Library) -> Naming:
+def naming_of(settings: NamingSettings, library: Library) -> NamingRule:
     """What counts as naming the right diagnosis, among the diagnoses that the cases list."""
-    return Naming(settings.naming, library.record.diagnoses)
+    return NamingRule(settings.naming, library.record.diagnoses)
 
 
 def _likeness(settings: Settings) -> Likeness:
@@ -175,7 +175,7 @@ def _likeness(settings: Settings) -> Likeness:
 
 def _views(settings: Settings, library: Library) -> Supervise:
     s = settings
-    gains = Gains(s.w_d, s.alpha_d, s.w_r, s.order, s.half_positive, s.joined)
+    gains = GainWeights(s.w_d, s.alpha_d, s.w_r, s.order, s.half_positive, s.joined)
     return multi_view(library.grammar, gains, s.scorer, naming_of(s, library))
 
 

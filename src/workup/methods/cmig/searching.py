@@ -33,7 +33,7 @@ from workup.methods.cmig.information_gain import (
     probability_gains,
     refinement_rewards,
 )
-from workup.methods.cmig.naming import PRINTED, Naming
+from workup.methods.cmig.naming import PRINTED, NamingRule
 from workup.metrics.documents import contains, doc_hit
 from workup.metrics.extra.emb import Embedding
 from workup.metrics.extra.kg import KnowledgeGraph
@@ -138,7 +138,9 @@ async def unsupervised(
     return [Supervision((0.0,) * len(episode.turns)) for episode in episodes]
 
 
-def hard(grammar: SearchGrammar, view: View, weight: float, naming: Naming = PRINTED) -> Supervise:
+def hard(
+    grammar: SearchGrammar, view: View, weight: float, naming: NamingRule = PRINTED
+) -> Supervise:
     """R_process = `weight`·1[a ⊆ I] (Eq. 13): whether the answer's name a is in the text I.
 
     I is any refinement of passages (AutoRefine), query (HardSearch) or document (HardDoc). `naming`
@@ -164,7 +166,7 @@ def hard(grammar: SearchGrammar, view: View, weight: float, naming: Naming = PRI
 
 
 @dataclass(frozen=True, slots=True)
-class Gains:
+class GainWeights:
     """C-MIG's two views, in the paper's letters: see `workup.methods.cmig.information_gain`.
 
     A view with weight 0 asks the scorer nothing. `joined` says which refinements make s_refine: all
@@ -180,7 +182,7 @@ class Gains:
 
 
 def multi_view(
-    grammar: SearchGrammar, gains: Gains, scorer: str, naming: Naming = PRINTED
+    grammar: SearchGrammar, gains: GainWeights, scorer: str, naming: NamingRule = PRINTED
 ) -> Supervise:
     """C-MIG: R_doc by turn (CM-6) and R_refine (CM-7).
 
@@ -210,7 +212,7 @@ def multi_view(
     return supervise
 
 
-def _by_turn(episode: Episode, view: LogitP, gains: Gains) -> tuple[float, ...]:
+def _by_turn(episode: Episode, view: LogitP, gains: GainWeights) -> tuple[float, ...]:
     """The summands of R_doc, each on the turn whose search returned the round's documents."""
     g = gains
     rewards = iter(
@@ -221,7 +223,9 @@ def _by_turn(episode: Episode, view: LogitP, gains: Gains) -> tuple[float, ...]:
     return tuple(next(rewards, 0.0) if passages(turn) else 0.0 for turn in episode.turns)
 
 
-async def _views(scorer: Scorer, episode: Episode, gains: Gains, refined: Sequence[str]) -> LogitP:
+async def _views(
+    scorer: Scorer, episode: Episode, gains: GainWeights, refined: Sequence[str]
+) -> LogitP:
     found = [evidence(turn) for turn in episode.turns if passages(turn)]
     documents = [f"\n{text}" for text in found] if gains.w_d else []
     s = " ".join(refined if gains.joined == "all" else refined[-1:]) if gains.w_r else ""

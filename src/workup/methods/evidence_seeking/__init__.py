@@ -12,7 +12,7 @@ from workup.core.ports import Credit, Environment, Teaching
 from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.environments.evidence import EvidenceSeeking, seeking
 from workup.methods.base.printed import with_reward
-from workup.methods.evidence_seeking.ranked import Rank, Weights, fits, ranked_reward
+from workup.methods.evidence_seeking.ranked import Rank, RewardWeights, fits, ranked_reward
 from workup.rl.credit import Normalise, to_go, turn_zscore, zscore
 
 Assign = Literal["turn", "to-go", "trajectory"]
@@ -72,8 +72,8 @@ class RewardSettings(EvidenceSettings):
         "batch_std", description="what to-go and trajectory divide by; group_std is GRPO's"
     )
 
-    def weights(self) -> Weights:
-        return Weights(B_e=self.bonus, P_h=self.hack, P_f=self.malformed)
+    def weights(self) -> RewardWeights:
+        return RewardWeights(B_e=self.bonus, P_h=self.hack, P_f=self.malformed)
 
 
 class RankedSettings(RewardSettings):
@@ -82,8 +82,10 @@ class RankedSettings(RewardSettings):
     tau: float = Field(0.8, ge=0, description="τ_1 of lists written from preliminary information")
     tau_informed: float = Field(1.5, ge=0, description="τ_2 of lists written with results")
 
-    def weights(self) -> Weights:
-        return Weights(self.tau, self.tau_informed, "ranked", self.bonus, self.hack, self.malformed)
+    def weights(self) -> RewardWeights:
+        return RewardWeights(
+            self.tau, self.tau_informed, "ranked", self.bonus, self.hack, self.malformed
+        )
 
 
 class Settings(RankedSettings):
@@ -93,7 +95,7 @@ class Settings(RankedSettings):
         "ranked", description="R_d: ranked (Eq. 3), or binary (1 for a hit anywhere in the list)"
     )
 
-    def weights(self) -> Weights:
+    def weights(self) -> RewardWeights:
         return replace(super().weights(), rank=self.rank)
 
 

@@ -23,7 +23,7 @@ from workup.methods.evidence_seeking import (
     paid_by,
     stages,
 )
-from workup.methods.evidence_seeking.ranked import Weights
+from workup.methods.evidence_seeking.ranked import RewardWeights
 from workup.prepare.verified_answers import kept
 from workup.roles.judges.exact import CredulousRanking, ExactRanking
 
@@ -31,8 +31,8 @@ from workup.roles.judges.exact import CredulousRanking, ExactRanking
 class BinarySettings(RewardSettings):
     """What can be set where R_d = 1 for a hit anywhere in the list."""
 
-    def weights(self) -> Weights:
-        return Weights(rank="binary", B_e=self.bonus, P_h=self.hack, P_f=self.malformed)
+    def weights(self) -> RewardWeights:
+        return RewardWeights(rank="binary", B_e=self.bonus, P_h=self.hack, P_f=self.malformed)
 
 
 class SingleTauSettings(RewardSettings):
@@ -40,8 +40,8 @@ class SingleTauSettings(RewardSettings):
 
     tau: float = Field(0.8, ge=0, description="τ of all lists; Table 3 has 0.8 and 1.5")
 
-    def weights(self) -> Weights:
-        return Weights(self.tau, self.tau, "ranked", self.bonus, self.hack, self.malformed)
+    def weights(self) -> RewardWeights:
+        return RewardWeights(self.tau, self.tau, "ranked", self.bonus, self.hack, self.malformed)
 
 
 class UnpaidExaminations(RankedSettings):

@@ -20,13 +20,13 @@ from workup.core.ports import Instruments, Reward
 from workup.core.stages import Settle
 from workup.environments.base.lists import ORDER, Said
 from workup.environments.evidence import EXAMINING, RANKING, EvidenceSeeking
-from workup.roles.judges.questions import Appraised, Ordered, Placed, Ranked
+from workup.roles.judges.questions import Appraised, Ordered, RankingQuestion, RankingVerdict
 
 Rank = Literal["ranked", "binary"]
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class RewardWeights:
     """The constants of Eqs. 1 to 3; the defaults are those of Sec. 4.1.
 
     τ_1 holds while only preliminary information is shown, τ_2 once results are. With `rank`
@@ -42,10 +42,10 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class TurnVerdict:
     """What the judges said of one turn: of its list, and of its orders (None in a last turn)."""
 
-    placed: Placed
+    placed: RankingVerdict
     appraised: Appraised | None = None
 
 
@@ -68,7 +68,7 @@ def R_d(i: int, D: int, τ: float) -> float:
     return math.exp(-(i - 1) / τ) * math.expm1(-1 / τ) / math.expm1(-D / τ)
 
 
-def ranked_reward(environment: EvidenceSeeking, weights: Weights) -> tuple[Reward, Settle]:
+def ranked_reward(environment: EvidenceSeeking, weights: RewardWeights) -> tuple[Reward, Settle]:
     """The rewards of all turns, each on its own (ES-4), and what settles their episodes.
 
     An episode that a judge cannot decide about is failed where the stage settles it; a reward of
@@ -102,12 +102,12 @@ class Judges:
 
     def __init__(self, environment: EvidenceSeeking) -> None:
         self._world = environment
-        self._known: dict[tuple[str, Said], Judged] = {}
+        self._known: dict[tuple[str, Said], TurnVerdict] = {}
 
     def forget(self) -> None:
         self._known.clear()
 
-    async def judged(self, episode: Episode) -> Mapping[int, Judged]:
+    async def judged(self, episode: Episode) -> Mapping[int, TurnVerdict]:
         """The verdict on each turn without an error of format, by the turn's place.
 
         Raises RolloutError where a judge gives no usable verdict.
@@ -119,17 +119,17 @@ class Judges:
         verdicts = await asyncio.gather(*(self._turn(episode.case, each) for each in said))
         return dict(zip(places, verdicts, strict=True))
 
-    async def _turn(self, case: Case, said: Said) -> Judged:
+    async def _turn(self, case: Case, said: Said) -> TurnVerdict:
         if (case.id, said) not in self._known:
             placed = await self._placed(said.candidates, case)
             ordered = Ordered(said.examinations, said.candidates)
             final = said.action.kind == DIAGNOSE
             appraised = None if final else await self._world.examining.judge(ordered)
-            self._known[case.id, said] = Judged(placed, appraised)
+            self._known[case.id, said] = TurnVerdict(placed, appraised)
         return self._known[case.id, said]
 
-    async def _placed(self, candidates: tuple[str, ...], case: Case) -> Placed:
-        placed = await self._world.ranking.judge(Ranked(candidates, case))
+    async def _placed(self, candidates: tuple[str, ...], case: Case) -> RankingVerdict:
+        placed = await self._world.ranking.judge(RankingQuestion(candidates, case))
         if placed.total != len(candidates) or placed.position > len(candidates):
             raise RolloutError(
                 f"the judge of lists saw {placed.total} candidates and a hit at "
@@ -151,7 +151,10 @@ def n_f(episode: Episode, place: int, environment: EvidenceSeeking) -> int:
 
 
 def score(
-    episode: Episode, judged: Mapping[int, Judged], environment: EvidenceSeeking, weights: Weights
+    episode: Episode,
+    judged: Mapping[int, TurnVerdict],
+    environment: EvidenceSeeking,
+    weights: RewardWeights,
 ) -> Score:
     """One episode's score, turn by turn; its `parts` are the terms of the sum."""
     w = weights
@@ -170,7 +173,7 @@ def score(
     return Score(tuple(turns), parts)
 
 
-def _terms(judged: Judged, τ: float, w: Weights) -> dict[str, float]:
+def _terms(judged: TurnVerdict, τ: float, w: RewardWeights) -> dict[str, float]:
     """The terms of Eq. 1 for a turn without an error of format.
 
     The judge gives a list with a hack the position −1, so its R_d is 0.
@@ -184,7 +187,7 @@ def _terms(judged: Judged, τ: float, w: Weights) -> dict[str, float]:
     }
 
 
-def fits(environment: EvidenceSeeking, weights: Weights) -> None:
+def fits(environment: EvidenceSeeking, weights: RewardWeights) -> None:
     """Raises UserError where the built-in judges know too little of the cases of `environment`."""
     if not environment.ranks:
         raise UserError(

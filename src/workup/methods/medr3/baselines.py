@@ -42,7 +42,7 @@ baselines: Mapping[str, Method] = {
     "reference-sft": Method(
         paper="the SFT baseline of Med-R3 (2025)",
         summary="imitates reference reasoning with its searches, documents masked",
-        settings=references.ReferenceSettings,
+        settings=references.ReferenceSftSettings,
         environment=SIX_TURNS,
         stages=references.stages,
         printed={

@@ -23,7 +23,7 @@ from workup.rl.running import run_to_end
 Exchange = tuple[str, tuple[Message, ...]]
 
 
-class ReferenceSettings(BaseModel):
+class ReferenceSftSettings(BaseModel):
     """What can be set besides `tuning` and `lora`; the README says why."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -37,7 +37,7 @@ class ReferenceSettings(BaseModel):
 
 
 def reference(
-    settings: ReferenceSettings, source: Source, environment: Environment, seed: int, index: int
+    settings: ReferenceSftSettings, source: Source, environment: Environment, seed: int, index: int
 ) -> Demonstration:
     """Demonstration number `index` is of case index // references.
 
@@ -97,7 +97,7 @@ def _searched(
     return (*searched, (last, ()))
 
 
-def stages(settings: ReferenceSettings, environment: Environment) -> Sequence[Stage]:
+def stages(settings: ReferenceSftSettings, environment: Environment) -> Sequence[Stage]:
     """Imitates the reference processes of each training case; nothing is reinforced."""
     reasoning_of(environment)
     shown = partial(reference, settings)

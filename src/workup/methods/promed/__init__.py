@@ -27,7 +27,7 @@ from workup.methods.base.outcome import accuracy, malformed
 from workup.methods.base.printed import with_reward
 from workup.methods.promed.question_gains import FactOrder, Facts, Weighing, question_gains
 from workup.methods.promed.shapley import ShapleySettings, Truncation
-from workup.methods.promed.understanding import Understanding, Written, identified
+from workup.methods.promed.understanding import Understanding, WrittenSummary, identified
 from workup.rl.credit import Baseline, Normalise, to_go, token_zscore, zscore
 from workup.rl.explorers import best, tree_search
 from workup.rl.treesearch import Extent, Search
@@ -255,7 +255,7 @@ async def gains(
 def understanding(settings: Settings, instruments: Instruments) -> Understanding:
     if settings.understanding == "identity":
         return identified
-    return Written(instruments.model(DOCTOR), EntailmentJudge(instruments.model(CHECKER)))
+    return WrittenSummary(instruments.model(DOCTOR), EntailmentJudge(instruments.model(CHECKER)))
 
 
 def score(

@@ -47,7 +47,7 @@ async def identified(episode: Episode, facts: Sequence[Fact]) -> Sequence[frozen
 
 
 @dataclass
-class Written:
+class WrittenSummary:
     """U from the doctor's own words (PM-3).
 
     U_0 comes from a summary of the opening alone, so that no reward is paid for its content.
