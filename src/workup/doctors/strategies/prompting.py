@@ -131,14 +131,16 @@ def encounter(opening: Sequence[Message], past: Sequence[Turn]) -> list[tuple[st
     """The encounter so far as sections: its rules, the case, and what was said."""
     rules = "\n".join(message.content for message in opening if message.role == "system")
     case = "\n".join(message.content for message in opening if message.role != "system")
-    said = "\n".join(line for turn in past for line in _lines(turn))
+    lines = [
+        f"{who}: {text[:LONGEST_SAID]}"
+        for turn in past
+        for who, text in (
+            ("doctor", turn.completion.text),
+            *(("reply", message.content) for message in turn.observation.messages),
+        )
+    ]
     return [
         ("rules of the encounter", rules),
         ("case", case),
-        ("encounter so far", said or "(nothing was asked yet)"),
+        ("encounter so far", "\n".join(lines) or "(nothing was asked yet)"),
     ]
-
-
-def _lines(turn: Turn) -> list[str]:
-    heard = (f"reply: {message.content[:LONGEST_SAID]}" for message in turn.observation.messages)
-    return [f"doctor: {turn.completion.text[:LONGEST_SAID]}", *heard]

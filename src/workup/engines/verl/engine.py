@@ -51,7 +51,9 @@ class VerlEngine(Alone):
         self.known = KnownModel.of(self.weights)
         v = self.values
         how = How(v["concurrency"], v["dtype"], context=v["sampler_context"])
-        self.policy = VerlPolicy(self.known, how, lambda: self._serving().client, self._version)
+        self.policy = VerlPolicy(
+            self.known, how, lambda: self._serving().client, lambda: self._serving().version
+        )
         self.on_step: Any = lambda step, metrics: None
         self._stopping = self.stopped = False
         self._session: Session | None = None
@@ -124,7 +126,7 @@ class VerlEngine(Alone):
     def grpo(self, collect: Collect, steps: int) -> None:
         def played(step: int, uids: Sequence[str]) -> Sequence[TokenRow]:
             self._serving().version = step - 1
-            made = run_to_end(_awaited(collect, self.policy, step - 1))
+            made = run_to_end(collect(self.policy, step - 1))
             return rows(made, uids, step)
 
         self._train(GRPO, steps, played, self._reinforcing)
@@ -172,9 +174,6 @@ class VerlEngine(Alone):
         folder = self._coming("dpo" if kind == "dpo" else "sft")
         return composed(learning(self.values, kind, steps, self.weights, folder))
 
-    def _version(self) -> int:
-        return self._serving().version
-
     def _serving(self) -> Session:
         """The session with servers.
 
@@ -201,7 +200,3 @@ class VerlEngine(Alone):
 
     def _told(self, step: int, metrics: Any) -> None:
         self.on_step(step, metrics)
-
-
-async def _awaited(collect: Collect, policy: VerlPolicy, step: int) -> Sequence[Sample]:
-    return await collect(policy, step)

@@ -35,7 +35,8 @@ def rows(samples: Sequence[Sample], uids: Sequence[str], step: int) -> list[Toke
     Example: the prompt P P, the completion C, the reply R, the completion C C. Then `prompts` is
     P P, `responses` is C R C C, and `response_mask` is 1 0 1 1.
     """
-    groups = [list(found) for _, found in groupby(samples, key=_prompt)]
+    by_prompt = groupby(samples, key=lambda sample: sample.tokens[: sample.mask.index(True)])
+    groups = [list(alike) for _, alike in by_prompt]
     if len(groups) > len(uids):
         raise WorkupError(f"step {step}: {len(groups)} groups for {len(uids)} prompts")
     return [
@@ -53,10 +54,6 @@ def lessons(samples: Sequence[Sample], uid: str, step: int) -> list[TokenRow]:
 def place(key: str) -> int:
     """A row's number among those of its prompt."""
     return int(key.rsplit("_", 2)[1])
-
-
-def _prompt(sample: Sample) -> tuple[int, ...]:
-    return sample.tokens[: sample.mask.index(True)]
 
 
 def _row(key: str, uid: str, sample: Sample, step: int) -> TokenRow:

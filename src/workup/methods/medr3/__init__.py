@@ -79,11 +79,6 @@ def _known(recipe: str) -> str:
     return recipe
 
 
-def _typed(recipe: object) -> object:
-    """The recipe as text: reward.recipe=3, a single stage, is read as a number."""
-    return str(recipe) if type(recipe) is int else recipe
-
-
 class Settings(ReasoningSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
@@ -96,7 +91,12 @@ class Settings(ReasoningSettings):
         validate_default=True,
         description="semantic likeness: a sentence-transformers model, trigrams or auto",
     )
-    recipe: Annotated[str, BeforeValidator(_typed), AfterValidator(_known)] = Field(
+    # `reward.recipe=3`, a single stage, is read as a number.
+    recipe: Annotated[
+        str,
+        BeforeValidator(lambda typed: str(typed) if type(typed) is int else typed),
+        AfterValidator(_known),
+    ] = Field(
         "1>2>3", description="stages in order; 1&2&3 merges them, 2>3 leaves one out, 2>1>3 swaps"
     )
     without: tuple[Component, ...] = Field(

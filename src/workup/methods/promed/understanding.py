@@ -127,18 +127,17 @@ def _messages(episode: Episode, past: Sequence[Turn]) -> tuple[Message, ...]:
     What the doctor wrote in the patient's place was never said, so it is left out.
     """
     sections = [("what was known at first", clean(episode.opening[-1].content, LONGEST_START))]
-    lines = [line for turn in past if turn.action.content for line in _exchange(turn)]
+    lines = [
+        f"{who}: {' '.join(clean(text, LONGEST_LINE).split())}"
+        for turn in past
+        if turn.action.content
+        for who, text in (
+            ("Doctor", turn.action.content[0]),
+            *(("Patient", message.content) for message in turn.observation.messages),
+        )
+    ]
     if lines:
         sections.append(("what was asked and answered", "\n".join(lines)))
     return Message("system", f"{_INSTRUCTIONS}\n\n{RULES}"), Message(
         "user", f"{fenced(sections)}\n\n{_CLOSING}"
     )
-
-
-def _exchange(turn: Turn) -> list[str]:
-    answers = [f"Patient: {_line(message.content)}" for message in turn.observation.messages]
-    return [f"Doctor: {_line(turn.action.content[0])}", *answers]
-
-
-def _line(text: str) -> str:
-    return " ".join(clean(text, LONGEST_LINE).split())
