@@ -101,13 +101,16 @@ class Settings(RankedSettings):
 
 def stages(settings: RewardSettings, environment: Environment) -> Sequence[Stage]:
     """A warm start on lists of the exact posterior, then GRPO over all turns."""
-    return paid_by(seeking(environment), settings)
+    world = seeking(environment)
+    return paid_by(world, settings, world)
 
 
-def paid_by(world: EvidenceSeeking, settings: RewardSettings) -> Sequence[Stage]:
-    """The same with the judges of `world`: they decide about the pay."""
+def paid_by(
+    paying: EvidenceSeeking, settings: RewardSettings, world: EvidenceSeeking
+) -> Sequence[Stage]:
+    """The same in `world`, where the judges of `paying` decide about the pay."""
     weights = settings.weights()
-    reward, settle = ranked_reward(world, weights)
+    reward, settle = ranked_reward(paying, weights)
     reinforce = GrpoStage(
         "grpo", reward, credit(settings), fits=lambda case: fits(world, weights), settle=settle
     )

@@ -92,7 +92,8 @@ def credulous(settings: RewardSettings, environment: Environment) -> Sequence[St
         raise UserError(
             "no-hack-detection has a judge of lists of its own: leave out roles.ranking"
         )
-    return paid_by(world.with_parts(ranking=CredulousRanking(world.catalogue)), settings)
+    paying = world.with_parts(ranking=CredulousRanking(world.catalogue))
+    return paid_by(paying, settings, world)
 
 
 def demonstrated(settings: DemonstratedSettings, environment: Environment) -> Sequence[Stage]:
