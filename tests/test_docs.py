@@ -32,6 +32,7 @@ from workup.core.stages import KeptStage
 from workup.doctors import strategies
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
+from workup.loops.evaluation.loop import strategy_of
 from workup.methods import load
 from workup.metrics import extra
 from workup.runs import settings
@@ -123,6 +124,8 @@ def test_every_command_line_parses(
             settings.PolicySettings, {**settings.read(given), "policy": "p", "cases": "c"}
         )
         settings.world(built.environment, {"name": "consultation"})
+        if not context.params["suite"]:  # its strategies may be several
+            strategy_of(built)
 
 
 def test_commands_beside_figures_name_what_the_tiny_policy_is_trained_with() -> None:

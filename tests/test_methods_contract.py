@@ -202,6 +202,7 @@ def test_a_reward_does_not_depend_on_the_order_of_the_batch() -> None:
 
 def test_names_are_folders_or_rows_and_unknown_ones_get_a_hint() -> None:
     assert {"craft", "outcome"} <= set(methods.names())
+    assert len(set(methods.names())) == len(methods.names()), "a name of several papers' rows"
     with pytest.raises(
         UserError, match=r"no method 'crfat'. Did you mean 'craft'\? \(`workup methods` lists all\)"
     ):

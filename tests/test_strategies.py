@@ -37,7 +37,7 @@ from workup.doctors.strategies import Driven, Searcher, mediq, modes, rules, sop
 from workup.doctors.strategies.prompting import ANSWER, ASK
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
-from workup.loops.evaluation.loop import Evaluation
+from workup.loops.evaluation.loop import Evaluation, strategy_of
 from workup.models.local import LocalPolicy
 from workup.models.samplers.local import LocalModel
 from workup.models.tiny import TinySettings, build
@@ -45,7 +45,7 @@ from workup.rl.rollout import Play, TokenDoctor, ToPlay, rollout
 from workup.rl.treesearch import Node, Trajectory, Tree
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.runs import Run
-from workup.runs.settings import PolicySettings
+from workup.runs.settings import PolicySettings, read
 
 WORLD = Consultation(SOURCE.items, SOURCE.diagnoses, 5)
 ASKING = Questioning(WORLD, max_turns=5)
@@ -615,6 +615,20 @@ def test_an_anchor_has_no_strategy(tmp_path: Path, cached: None) -> None:
         api.evaluate(
             "random doctor", cases="clinic:xs", out=tmp_path / "run", strategy="cot", quiet=True
         )
+
+
+def test_a_strategy_and_its_settings_are_read_together(tmp_path: Path) -> None:
+    whole = {"name": "mediq", "threshold": 5}
+    file = tmp_path / "settings.yaml"
+    file.write_text("strategy: mediq\n")
+    assert read(["strategy.threshold=5"], file)["strategy"] == whole
+    assert read(["strategy.threshold=5", "strategy=mediq"])["strategy"] == whole
+    assert read(["strategy=naive,rag"])["strategy"] == {"name": "naive,rag"}
+    usual = PolicySettings(policy="p", cases="c")
+    assert (usual.strategy, strategy_of(usual)[0].summary) == (
+        {},
+        strategies.load("vanilla").summary,
+    )
 
 
 def test_evaluate_plays_strategies_with_a_local_policy(tmp_path: Path, cached: None) -> None:

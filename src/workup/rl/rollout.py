@@ -144,14 +144,14 @@ async def take_turn(
     sampling = Sampling(environment.stop, play.max_tokens, play.temperature, job.key)
     for attempt in range(ATTEMPTS):
         act = await doctor.act(job.case, opening, past, sampling)
-        turn = await heard(job.case, environment, past, act)
+        turn = await turn_after(job.case, environment, past, act)
         if turn.observation.item not in asked:
             break
         sampling = replace(sampling, key=seed_key(job.key, len(past), attempt))
     return turn
 
 
-async def heard(case: Case, environment: Environment, past: Sequence[Turn], act: Act) -> Turn:
+async def turn_after(case: Case, environment: Environment, past: Sequence[Turn], act: Act) -> Turn:
     """The turn that `act` makes after `past`: what is read in it, and the reply.
 
     Of a text that the token limit cut off no action is executed, and the episode is over. Raises
