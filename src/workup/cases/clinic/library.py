@@ -50,7 +50,7 @@ CONTRAST = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work(Document):
+class ClinicDocument(Document):
     """One document of a clinic; `disease` and `misleading` are for measurement, never for prompts.
 
     It is named after `disease`.
@@ -422,16 +422,16 @@ def _draft(
     return _Draft(subset, disease, described, rival, contrast, findings, rng), misleading
 
 
-def _document(subset: str, seed: int, index: int) -> Work:
+def _document(subset: str, seed: int, index: int) -> ClinicDocument:
     place, number = divmod(index, len(LEVELS))
     disease, level = clinic(subset).tables.diseases[place], LEVELS[number]
     draft, misleading = _draft(subset, disease, level, np.random.default_rng([seed, index]))
     title, text = _WRITERS[level](draft)
     id = f"{subset.removesuffix(RENAMED)}-{seed}-{index}"
-    return Work(id, title, text, level, disease=disease.name, misleading=misleading)
+    return ClinicDocument(id, title, text, level, disease=disease.name, misleading=misleading)
 
 
-def _entry(subset: str, index: int, *, whole: bool) -> Work:
+def _entry(subset: str, index: int, *, whole: bool) -> ClinicDocument:
     """A disease's entry in the handbook: the findings of its picture, the most frequent first.
 
     They are listed, or with `whole` each is in a sentence of its own.
@@ -446,10 +446,10 @@ def _entry(subset: str, index: int, *, whole: bool) -> Work:
         text = " ".join(map(verbalise, stated))
     id = f"{subset.removesuffix(RENAMED)}-handbook-{index}"
     title = _capital(disease.name)
-    return Work(id, title, text, max(LEVELS), disease=disease.name, misleading=False)
+    return ClinicDocument(id, title, text, max(LEVELS), disease=disease.name, misleading=False)
 
 
-def _linked_entry(subset: str, index: int) -> Work:
+def _linked_entry(subset: str, index: int) -> ClinicDocument:
     """Entry `index` of the linked handbook, which has two entries per disease.
 
     Entry 2k lists the findings of disease k's picture, entry 2k + 1 says which disease has it.
@@ -462,7 +462,7 @@ def _linked_entry(subset: str, index: int) -> Work:
     return replace(entry, id=f"{entry.id}-picture", title=pictured)
 
 
-def library(place: str, seed: int = 0) -> Sequence[Work]:
+def library(place: str, seed: int = 0) -> Sequence[ClinicDocument]:
     """The library of a clinic ("xs", "s", "m", "full", "s#renamed" …).
 
     Its documents stand disease by disease and are written when they are indexed. A renamed clinic

@@ -22,7 +22,7 @@ Rule = Literal["printed", "strict"]
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
+class NamingRule:
     """Which refinements and queries count.
 
     "printed" takes each. "strict" leaves out a text that denies the right diagnosis or asks about
@@ -72,7 +72,7 @@ class Naming:
         return listed_in(text, self.diagnoses, case, self.library)
 
 
-PRINTED = Naming()
+PRINTED = NamingRule()
 
 
 def _denied(text: str, case: Case) -> bool:
