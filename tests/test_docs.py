@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
 from workup.methods import load
 from workup.metrics import extra
+from workup.report.live import PlainLive
 from workup.runs import settings
+from workup.studies.base import task
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")])
@@ -110,7 +113,12 @@ def test_every_command_line_parses(
     assert words[0] in COMMANDS.commands, f"{page.name}: no command '{words[0]}'"
     context = COMMANDS.commands[words[0]].make_context(words[0], words[1:])
     given = context.params.get("words") or []
-    if words[0] == "train":
+    if words[0] in ("study", "audit"):
+        command = context.command.get_command(context, words[1])
+        given = command.make_context(words[1], words[2:]).params
+        view = PlainLive(StringIO())
+        task.commissioned(words[0], words[1], given["words"] or [], given["cases"], view)
+    elif words[0] == "train":
         method = load(context.params["method"])
         read = settings.read(given, context.params["config"])
         built = settings.build(settings.Settings, {**read, "method": context.params["method"]})
