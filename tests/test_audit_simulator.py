@@ -35,7 +35,6 @@ from workup.studies.audits.simulator import (
     audit,
     names,
     probes,
-    study,
 )
 
 __all__ = ["here"]  # a fixture
@@ -253,7 +252,7 @@ def test_texts_of_restricted_cases_stay_out(tmp_path: Path) -> None:
     assert not any(text in plain for text in texts)
     assert restricted.as_json()["rates"] == found.as_json()["rates"]
     failed = replace(restricted, judged=(replace(found.judged[0], reason="said: 上腹部剧痛"),))
-    page = failed.write(tmp_path, "simulator", study).read_text()
+    page = failed.write(tmp_path, "simulator", "How far?").read_text()
     assert "said:" not in page
     assert failed.remarks()[-1] == "1 × failed: said: 上腹部剧痛"
 

@@ -71,7 +71,8 @@ def command_lines() -> Iterator[tuple[Path, list[str]]]:
         for line in "\n".join(blocks).splitlines():
             if not re.search(r"(^|/|\s)workup\s+[a-z]", line):
                 continue
-            words = shlex.split(line, comments=True)
+            # As in a shell, a comment begins behind a blank: clinic:s#renamed holds none.
+            words = shlex.split(re.sub(r"\s#.*", "", line))
             at = next((i for i, word in enumerate(words) if Path(word).name == "workup"), None)
             if at is not None:
                 yield page, words[at + 1 :]

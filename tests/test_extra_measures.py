@@ -355,7 +355,8 @@ def test_a_measure_that_cannot_be_taken_fails_its_episode_alone(
     )
 
 
-def test_the_audit_of_names(tmp_path: Path) -> None:
+def test_the_audit_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     file = tmp_path / "names.tsv"
     rows = [
         "# a comment",

@@ -160,7 +160,7 @@ def test_gains_are_differences_of_whole_prompts(tmp_path: Path) -> None:
             text = tagged(EVIDENCE, neutralise(shown[state]))
             assert gains.totals[state] == pytest.approx(score(text) - base, abs=2e-3)
         assert gains.tokens == len(policy.encode(answer))
-    page = found.write(tmp_path / "study", "reference", reference.study)
+    page = found.write(tmp_path / "study", "reference", "What?")
     told = json.loads((tmp_path / "study" / "reference.json").read_text())
     assert {row["passage"]: row["total"]["n"] for row in told["rows"]} == dict.fromkeys(STATES, 2)
     assert "<svg" in page.read_text()

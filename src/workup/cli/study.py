@@ -94,7 +94,7 @@ def _command(room: Room, name: str, metavar: str) -> Callable[..., None]:
                 found = study.run(made)
         console = Console(highlight=False)
         found.show(console)
-        page = found.write(made.folder, name, study, command())
+        page = found.write(made.folder, name, study.question, command())
         console.print(f"page  {page}", soft_wrap=True, markup=False)
         found.check()
 

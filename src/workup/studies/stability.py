@@ -119,7 +119,7 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnAgreement:
     """How two draws of `orders` orders agree, with each other and with leave-one-out.
 
     None for `orders` stands for leave-one-out in two orders of the facts, which has no weights.
@@ -187,11 +187,11 @@ class Stability(Result):
         return found
 
     @cached_property
-    def draws(self) -> Mapping[int | None, Drawn]:
+    def draws(self) -> Mapping[int | None, DrawnAgreement]:
         """By the number of orders; None: leave-one-out in two orders."""
         return {orders: self._drawn(orders) for orders in (*self.settings.orders, None)}
 
-    def _drawn(self, orders: int | None) -> Drawn:
+    def _drawn(self, orders: int | None) -> DrawnAgreement:
         every = [each.shuffled if orders is None else each.shapley[orders] for each in self.valued]
         ρ = self._over([_pairs(spearman, draws) for draws in every], RANK)
         top = self._over([_pairs(same_first, draws) for draws in every], SHARE)
@@ -199,12 +199,12 @@ class Stability(Result):
         left = [_average([spearman(draw, v.without) for draw in draws]) for draws, v in both]
         found = (orders, ρ, top, self._over(left, RANK))
         if orders is None:
-            return Drawn(*found)
+            return DrawnAgreement(*found)
         moved = self._over([_pairs(distance, draws) for draws in every], SHARE)
         apart = [
             _average([distance(draw, (0.0,) * len(draw)) for draw in draws]) for draws in every
         ]
-        return Drawn(*found, moved, self._over(apart, SHARE))
+        return DrawnAgreement(*found, moved, self._over(apart, SHARE))
 
     def _over(
         self, values: Sequence[float | None], bounds: tuple[float, float] | None = None

@@ -144,7 +144,6 @@ class Adversarial(Result):
     n: int
     seed: int
     told: tuple[PairReplies, ...]
-    restricted: bool = False
 
     def rate(self, measure: str, told: Sequence[PairReplies]) -> Estimate:
         """The share of the pairs with its interval by case."""
@@ -154,11 +153,6 @@ class Adversarial(Result):
     @property
     def title(self) -> str:
         return f"{self.n} pairs of orders, {self.cases}, written by {self.model}"
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        about = {"Cases": self.cases, "Pairs": f"{self.n:,}", "Written by": self.model}
-        return {**about, "Seed": str(self.seed)}
 
     @property
     def asked(self) -> int:
@@ -264,7 +258,7 @@ async def audit(
     yes, no = (plain.staffed(model or Candid(says)) for says in (True, False))
     told = await asyncio.gather(*(_told(yes, no, pair, tick) for pair in planned))
     writer = (model or Candid(True)).name
-    return Adversarial(source.name, writer, n, seed, tuple(told), source.restricted)
+    return Adversarial(source.name, writer, n, seed, tuple(told), restricted=source.restricted)
 
 
 async def _told(

@@ -130,16 +130,6 @@ class Audit(Result):
         return f"{self.model} beside {self.beside} on {self.source}"
 
     @property
-    def facts(self) -> Mapping[str, str]:
-        rubrics = ", ".join(self.versions.values())
-        return {
-            "Model": self.model,
-            "Cases": self.source,
-            "Rubrics": rubrics,
-            "Seed": str(self.seed),
-        }
-
-    @property
     def asked(self) -> int:
         return len(self.probes)
 

@@ -140,11 +140,6 @@ class NamesAudit(Result):
     def title(self) -> str:
         return f"Names of {self.file}"
 
-    @property
-    def facts(self) -> Mapping[str, str]:
-        release = "ICD-10-CM" if self.release == "cm" else "ICD-10"
-        return {"Names": f"{len(self.mapped):,} of {self.file}", "Codes": release}
-
     def sections(self) -> Sequence[Section]:
         columns = {
             "": lambda row: row.part,

@@ -262,13 +262,6 @@ class RagesAudit(Result):
     def title(self) -> str:
         return f"RAGES: base {self.base}, model {self.model}"
 
-    @property
-    def facts(self) -> Mapping[str, str]:
-        known = f"{self.recorded:.0%} of each record"
-        orders = f"{self.n:,} of each configuration"
-        who = {"Base": self.base, "Model": self.model, "Orders": orders, "Known": known}
-        return {**who, "Seed": str(self.seed)}
-
     @cached_property
     def rates(self) -> list[SourceRates]:
         """Of every configuration all markers and the telling ones, then each source's."""

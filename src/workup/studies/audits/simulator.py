@@ -182,7 +182,6 @@ class SimulatorAudit(Result):
     source: str
     seed: int
     judged: tuple[JudgedAnswer, ...]
-    restricted: bool = False
 
     def rate(self, measure: str, kind: str = ALL) -> Estimate:
         """The share of the answers for which `measure` holds, with its interval by case.
@@ -201,11 +200,6 @@ class SimulatorAudit(Result):
     @property
     def title(self) -> str:
         return f"{self.simulator} ({self.model}) on {self.source}, judged by {self.checker}"
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        who = {"Simulator": self.simulator, "Model": self.model, "Judge": self.checker}
-        return {**who, "Cases": self.source, "Seed": str(self.seed)}
 
     @property
     def asked(self) -> int:
@@ -392,7 +386,7 @@ async def audit(
     )
     by = "exact" if checker is None else checker.name
     about = (simulator.name, simulator.model, by, source.name, seed)
-    return SimulatorAudit(*about, tuple(judged), source.restricted)
+    return SimulatorAudit(*about, tuple(judged), restricted=source.restricted)
 
 
 async def _judge(

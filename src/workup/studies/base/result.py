@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import partial
 from math import isnan
 from pathlib import Path
@@ -23,8 +23,6 @@ from workup.runs.files import clear_errors, write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from workup.studies.base.task import Study
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -45,13 +43,14 @@ class Section:
     caption: str = ""
 
 
+@dataclass(frozen=True)
 class Result(ABC):
     """What a study or an audit found: a frozen dataclass of numbers, names and rows of both.
 
     Pages and JSON files hold no text of a case that is `restricted`.
     """
 
-    restricted: bool = False
+    restricted: bool = field(default=False, kw_only=True)
     texts: ClassVar[Mapping[str, Any]] = {}
     """Which parts of its fields hold texts, as pydantic's `exclude` names them."""
 
@@ -60,9 +59,14 @@ class Result(ABC):
     def title(self) -> str: ...
 
     @property
-    @abstractmethod
     def facts(self) -> Mapping[str, str]:
-        """What was studied, for the head of the page."""
+        """What was studied, for the head of the page: by default all fields that are one value."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            name.replace("_", " ").capitalize(): str(value)
+            for name, value in values.items()
+            if isinstance(value, str | int | float) and not isinstance(value, bool)
+        }
 
     @abstractmethod
     def sections(self) -> Sequence[Section]: ...
@@ -110,10 +114,10 @@ class Result(ABC):
     def as_json(self) -> dict[str, Any]:
         """The fields and the `figures`; NaN is None."""
         hidden: Any = self.texts if self.restricted else None
-        fields = to_jsonable_python(self, exclude=hidden, inf_nan_mode="null")
-        return {**fields, **to_jsonable_python(self.figures(), inf_nan_mode="null")}
+        own = to_jsonable_python(self, exclude=hidden, inf_nan_mode="null")
+        return {**own, **to_jsonable_python(self.figures(), inf_nan_mode="null")}
 
-    def write(self, folder: Path, name: str, study: Study, command: str = "") -> Path:
+    def write(self, folder: Path, name: str, question: str, command: str = "") -> Path:
         """NAME.json and NAME.html in `folder`, made if need be; returns the page.
 
         Raises UserError when the disk refuses.
@@ -124,7 +128,7 @@ class Result(ABC):
         text = printable(json.dumps(numbers, ensure_ascii=False, indent=2))
         write_whole(folder / f"{name}.json", f"{text}\n")
         about = {"title": self.title, "facts": self.facts, "sections": self.sections()}
-        about |= {"name": name, "question": study.question, "command": command}
+        about |= {"name": name, "question": question, "command": command}
         page = folder / f"{name}.html"
         shown = render("study.html", **about, remarks=self.remarks(texts=not self.restricted))
         write_whole(page, printable(shown))
