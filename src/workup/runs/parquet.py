@@ -7,51 +7,54 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from workup.core.disk import whole_file
+from workup.core.extras import wanted
 from workup.runs.files import clear_errors
 from workup.runs.record import Record, flat
 
 _ROWS = 1_000  # rows in memory at a time, and per row group
-# Not a map, which Hugging Face's datasets cannot read.
-_NAMED = pa.list_(pa.struct([("name", pa.string()), ("value", pa.float64())]))
-_TURN = pa.struct(
-    [
-        ("text", pa.string()),
-        ("kind", pa.string()),
-        ("content", pa.list_(pa.string())),
-        ("errors", pa.int32()),
-        ("item", pa.string()),
-        ("understood", pa.bool_()),
-        ("evidence", pa.list_(pa.string())),
-        ("sources", pa.list_(pa.string())),
-        ("observation", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
-        ("score", pa.float64()),
-    ]
-)
-SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("phase", "doctor", "stage")),
-        ("step", pa.int32()),
-        ("case", pa.string()),
-        ("sample", pa.int32()),
-        *((name, pa.string()) for name in ("diagnosis", "category", "ending", "reason")),
-        ("answer", pa.list_(pa.string())),
-        ("correct", pa.bool_()),
-        ("questions", pa.int32()),
-        ("return", pa.float64()),
-        ("parts", _NAMED),
-        ("measures", _NAMED),
-        ("opening", _TURN.field("observation").type),
-        ("turns", pa.list_(_TURN)),
-        ("tokens", pa.list_(pa.int32())),
-        ("mask", pa.list_(pa.bool_())),
-        ("logprobs", pa.list_(pa.float32())),
-        ("advantages", pa.list_(pa.float32())),
-    ]
-)
+
+
+def schema() -> Any:
+    """The Arrow schema of an episode. Raises UserError where pyarrow is not installed."""
+    pa = wanted("pyarrow")
+    # Not a map, which Hugging Face's datasets cannot read.
+    named = pa.list_(pa.struct([("name", pa.string()), ("value", pa.float64())]))
+    turn = pa.struct(
+        [
+            ("text", pa.string()),
+            ("kind", pa.string()),
+            ("content", pa.list_(pa.string())),
+            ("errors", pa.int32()),
+            ("item", pa.string()),
+            ("understood", pa.bool_()),
+            ("evidence", pa.list_(pa.string())),
+            ("sources", pa.list_(pa.string())),
+            ("observation", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+            ("score", pa.float64()),
+        ]
+    )
+    return pa.schema(
+        [
+            *((name, pa.string()) for name in ("phase", "doctor", "stage")),
+            ("step", pa.int32()),
+            ("case", pa.string()),
+            ("sample", pa.int32()),
+            *((name, pa.string()) for name in ("diagnosis", "category", "ending", "reason")),
+            ("answer", pa.list_(pa.string())),
+            ("correct", pa.bool_()),
+            ("questions", pa.int32()),
+            ("return", pa.float64()),
+            ("parts", named),
+            ("measures", named),
+            ("opening", turn.field("observation").type),
+            ("turns", pa.list_(turn)),
+            ("tokens", pa.list_(pa.int32())),
+            ("mask", pa.list_(pa.bool_())),
+            ("logprobs", pa.list_(pa.float32())),
+            ("advantages", pa.list_(pa.float32())),
+        ]
+    )
 
 
 def export(records: Iterable[Record], path: Path) -> int:
@@ -59,28 +62,29 @@ def export(records: Iterable[Record], path: Path) -> int:
 
     Raises UserError when the disk refuses.
     """
-    return write(map(row, records), SCHEMA, path)
+    return write(map(row, records), schema(), path)
 
 
-def write(rows: Iterable[Mapping[str, Any]], schema: Any, path: Path) -> int:
-    """Writes rows of an Arrow `schema` to `path`, whole or not at all; returns how many.
+def write(rows: Iterable[Mapping[str, Any]], columns: Any, path: Path) -> int:
+    """Writes rows of the Arrow schema `columns` to `path`, whole or not at all; returns how many.
 
     A thousand rows are in memory at a time. Raises UserError when the disk refuses.
     """
+    pa, pq = wanted("pyarrow"), wanted("pyarrow.parquet")
     left, written = iter(rows), 0
     with (
         clear_errors(path),
         whole_file(path) as draft,
-        pq.ParquetWriter(draft, schema, compression="zstd") as writer,
+        pq.ParquetWriter(draft, columns, compression="zstd") as writer,
     ):
         while chunk := list(islice(left, _ROWS)):
-            writer.write_table(pa.Table.from_pylist(chunk, schema=schema))
+            writer.write_table(pa.Table.from_pylist(chunk, schema=columns))
             written += len(chunk)
     return written
 
 
 def row(record: Record) -> dict[str, Any]:
-    """The values of `SCHEMA`'s columns."""
+    """The values of the columns of `schema`."""
     episode, score = record.episode, record.score
     tokens, mask, logprobs = flat(episode)
     return {
