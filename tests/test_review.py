@@ -470,7 +470,8 @@ def test_names_in_square_brackets_are_printed_as_they_are(single: Results) -> No
     manifest = single.review.manifest.model_copy(update={"doctors": tuple(doctors)})
     console = Console(width=200, file=StringIO())
     for each in tables.shown(Results(replace(single.review, manifest=manifest), single.standing)):
-        console.print(each, "", markup=False)
+        assert not isinstance(each, str)
+        each.show(console)
     assert "Differences to [/b]x[red]" in console.file.getvalue()
 
 
