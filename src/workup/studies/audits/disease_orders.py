@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -154,12 +153,8 @@ class Adversarial(Result):
     def title(self) -> str:
         return f"{self.n} pairs of orders, {self.cases}, written by {self.model}"
 
-    @property
-    def asked(self) -> int:
-        return len(self.told)
-
-    def failures(self) -> Counter[str]:
-        return Counter(each.reason for each in self.told if each.reason)
+    def asked(self) -> Sequence[Any]:
+        return self.told
 
     @cached_property
     def rates(self) -> list[PairRates]:

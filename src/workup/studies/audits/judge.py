@@ -121,17 +121,12 @@ class Audit(Result):
         moved = sum(each.moved for each in done)
         return JudgeAgreement(judgement, kind, accuracy, kappa, pairs, moved)
 
-    def failures(self) -> Counter[str]:
-        """Why the model failed, and how often."""
-        return Counter(each.reason for each in self.probes if each.model is None)
-
     @property
     def title(self) -> str:
         return f"{self.model} beside {self.beside} on {self.source}"
 
-    @property
-    def asked(self) -> int:
-        return len(self.probes)
+    def asked(self) -> Sequence[Any]:
+        return self.probes
 
     @cached_property
     def agreements(self) -> list[JudgeAgreement]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -251,12 +250,8 @@ class RagesAudit(Result):
         cases = [each.probe.case for each in results]
         return interval(numbers, cases, bounds=SHARE, seed=self.seed)
 
-    @property
-    def asked(self) -> int:
-        return len(self.results)
-
-    def failures(self) -> Counter[str]:
-        return Counter(each.reason for each in self.results if each.reason)
+    def asked(self) -> Sequence[Any]:
+        return self.results
 
     @property
     def title(self) -> str:

@@ -193,17 +193,12 @@ class SimulatorAudit(Result):
         values = [None if verdict is None else float(verdict) for verdict in verdicts]
         return interval(values, [each.case for each in asked], bounds=SHARE, seed=self.seed)
 
-    def failures(self) -> Counter[str]:
-        """Why the simulator or the checker gave up, and how often."""
-        return Counter(each.reason for each in self.judged if each.reason)
-
     @property
     def title(self) -> str:
         return f"{self.simulator} ({self.model}) on {self.source}, judged by {self.checker}"
 
-    @property
-    def asked(self) -> int:
-        return len(self.judged)
+    def asked(self) -> Sequence[Any]:
+        return self.judged
 
     @cached_property
     def rates(self) -> Mapping[str, Mapping[str, Estimate]]:

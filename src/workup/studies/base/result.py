@@ -83,20 +83,19 @@ class Result(ABC):
         """What the JSON file holds beside the fields: rows that are worked out of them."""
         return {}
 
+    def asked(self) -> Sequence[Any]:
+        """The rows of what a model was asked: `reason` says why it gave up, "" where it did not."""
+        return ()
+
     def failures(self) -> Counter[str]:
         """Why a model gave up, and how often."""
-        return Counter()
-
-    @property
-    def asked(self) -> int:
-        """How often a model was asked that may give up."""
-        return 0
+        return Counter(row.reason for row in self.asked() if row.reason)
 
     def check(self) -> None:
         """Raises RolloutError, with the commonest reason, where a model answered nothing."""
-        failures = self.failures()
-        if self.asked and failures.total() == self.asked:
-            raise RolloutError(f"all {self.asked} probes failed: {failures.most_common(1)[0][0]}")
+        failures, asked = self.failures(), len(self.asked())
+        if asked and failures.total() == asked:
+            raise RolloutError(f"all {asked} probes failed: {failures.most_common(1)[0][0]}")
 
     def remarks(self, *, texts: bool = True) -> list[str]:
         """Everything that a reader has to know; without `texts` nothing that quotes one."""
