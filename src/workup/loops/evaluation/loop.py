@@ -297,7 +297,7 @@ class Evaluation:
                 f"conclude=bayes needs a model of the cases, which {self.source.name} does not have"
             )
         items, write = self.source.items, environment.write
-        exact = BayesDiagnoser(knowledge, items, write, environment.known, environment.documents)
+        exact = BayesDiagnoser(knowledge, items, write, environment.known)
         # In a whole record what is not mentioned is normal.
         return exact, FullInformationDoctor(knowledge, items, write)
 

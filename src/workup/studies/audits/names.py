@@ -144,7 +144,7 @@ class NamesAudit(Result):
         columns = {
             "": lambda row: row.part,
             "names": lambda row: f"{row.names:,}",
-            **for_each(SCALES, lambda name, row: plus_minus(name, row.scales[name])),
+            **for_each(SCALES, lambda name, row: plus_minus("kg", row.scales[name])),
         }
         return [Section("Codes of names", (sheet("", self.parts, columns),))]
 

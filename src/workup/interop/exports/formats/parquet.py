@@ -8,15 +8,16 @@ from typing import Any
 from workup.core.extras import wanted
 from workup.interop.exports import Written
 from workup.interop.exports.material import Chosen, Drawn
-from workup.interop.exports.records import CASES, EPISODES, case_row
+from workup.interop.exports.records import CASES, EPISODES, case_row, meanings, noted
 from workup.runs import parquet
 
 summary = "whole episodes with token ids, masks, log-probabilities and advantages; or whole cases"
 
 
 def of_run(chosen: Chosen, folder: Path) -> Written:
-    count = parquet.export(chosen.records(), folder / "episodes.parquet")
-    return Written({"episodes.parquet": count}, EPISODES)
+    measures = dict[str, None]()
+    count = parquet.export(noted(chosen.records(), measures), folder / "episodes.parquet")
+    return Written({"episodes.parquet": count}, EPISODES, measures=meanings(measures))
 
 
 def of_cases(drawn: Drawn, folder: Path) -> Written:
