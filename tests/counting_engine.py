@@ -6,13 +6,13 @@ import asyncio
 from itertools import islice
 from pathlib import Path
 
-from workup.engines import Job
+from workup.engines import EngineJob
 
 
 class Counting:
     rank, world, is_main, stopped, recipe = 0, 1, True, False, "counting"
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: EngineJob) -> None:
         self.model, self.tokenizer = job.load()
         self.policy = job.follow(self.model, self.tokenizer)
         self.on_step = lambda step, metrics: None

@@ -18,7 +18,7 @@ from workup.core.ports import Doctor, LanguageModel, Sampling
 from workup.doctors import strategies
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.hybrid import Diagnoser, TranscriptDiagnoser
-from workup.doctors.strategies import Searcher, Seat, Strategy
+from workup.doctors.strategies import Driven, Searcher, Strategy
 from workup.environments.base.anchors import BayesDiagnoser, FullInformationDoctor
 from workup.environments.consultation import Consultation
 from workup.loops.evaluation.examination import (
@@ -40,7 +40,16 @@ from workup.roles.endpoint import ENDPOINT
 from workup.runs import Run, policies, versions
 from workup.runs.folder import FOLDS, free
 from workup.runs.policies.unseen import counted, open_unseen, own_cases, refuse_met
-from workup.runs.settings import PolicySettings, World, build, furnished, merge, revised, world
+from workup.runs.settings import (
+    STRATEGY,
+    PolicySettings,
+    World,
+    build,
+    furnished,
+    merge,
+    revised,
+    world,
+)
 from workup.runs.summary import repeats, summarise
 
 BAYES = "bayes"  # the name of the one who concludes by the source's own model
@@ -181,16 +190,16 @@ class Evaluation:
             )
         if settings.conclude is not None:
             policies.check(settings.conclude, (BAYES,))
-        settings, (strategy, plan) = as_trained(settings), strategy_of(settings)
+        settings, (strategy, tuned) = as_trained(settings), strategy_of(settings)
         named = [name for name in (settings.policy, settings.conclude) if name is not None]
         source, split = open_unseen(settings.cases, named, settings.split, strict=settings.strict)
         settings = settings.model_copy(update={"split": split})
         environment, measures = encounter(settings).open(source), settings.evaluation.measures
-        strategies.refuse_unfit(strategy, environment)
+        strategy.fits(environment)
         source = environment.presented(source, settings.seed)
         known = environment.anchors(source, settings.seed)
         policies.check(settings.policy, known, why=environment.notes)
-        if settings.policy in known and settings.strategy is not None:
+        if settings.policy in known and settings.strategy:
             raise UserError(
                 f"'{settings.policy}' is an anchor: a strategy is for a policy that can be prompted"
             )
@@ -213,7 +222,7 @@ class Evaluation:
         met = refuse_met(examination.played, settings.cases, split, named, allowed=seen)
         # Each episode in flight needs a slot of a local policy's prefix cache. With more
         # episodes than slots, prompts are computed again in every turn.
-        at_once = max(1, settings.concurrency // plan.in_flight)
+        at_once = max(1, settings.concurrency // tuned.in_flight)
         return cls(settings, source, staff, replace(examination, concurrency=at_once), met)
 
     @property
@@ -250,7 +259,7 @@ class Evaluation:
         """Everyone who plays, by label."""
         s, known = self.settings, self.anchors
         gatherer = playing(known[s.policy]) if s.policy in known else self.player(s.policy)
-        label = played_as(s.policy, s.strategy)
+        label = played_as(s.policy, s.strategy.get("name"))
         players = {label: gatherer}
         if s.conclude is not None:
             (diagnoser, reader), other = self._diagnosers(s.conclude), short_name(s.conclude)
@@ -265,19 +274,19 @@ class Evaluation:
 
     def player(self, name: str) -> Player:
         """The policy as the strategy plays it."""
-        if self.settings.strategy is None:
+        if not self.settings.strategy:
             return playing(self.doctor(name))
         strategy, tuned = strategy_of(self.settings)
-        played = strategy.open(self._seat(name), self.examination.environment, tuned)
+        played = strategy.open(self._driven(name), self.examination.environment, tuned)
         return searching(played) if isinstance(played, Searcher) else playing(played)
 
-    def _seat(self, name: str) -> Seat:
+    def _driven(self, name: str) -> Driven:
         """The policy as a doctor, and as a chat model if its weights have a chat template."""
         if name.startswith(ENDPOINT):
             doctor = ModelDoctor(self.staff.desk.open(name))
-            return Seat(doctor, doctor.model)
+            return Driven(doctor, doctor.model)
         model = open_model(self.settings, name)
-        return Seat(TokenDoctor(model.policy), model.chat(short_name(name)))
+        return Driven(TokenDoctor(model.policy), model.chat(short_name(name)))
 
     def doctor(self, name: str) -> Doctor:
         """An endpoint, or the policy of a run, a model folder or a hub id, as a doctor."""
@@ -347,8 +356,9 @@ def strategy_of(settings: PolicySettings) -> tuple[Strategy, Any]:
 
     Raises UserError for a name that does not exist.
     """
-    strategy = strategies.load(settings.strategy or "vanilla")
-    return strategy, build(strategy.Settings, settings.plan, prefix="plan")
+    strategy = strategies.load(str(settings.strategy.get("name") or "vanilla"))
+    own = {key: value for key, value in settings.strategy.items() if key != "name"}
+    return strategy, build(strategy.settings, own, prefix=STRATEGY)
 
 
 def open_model(settings: PolicySettings, name: str) -> LanguageModel:

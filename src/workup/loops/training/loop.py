@@ -40,7 +40,7 @@ from workup.core.ports import (
     Scorer,
 )
 from workup.core.stages import DpoStage, GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
-from workup.engines import Job
+from workup.engines import EngineJob
 from workup.engines.settings import PreferenceSettings, TuningSettings
 from workup.loops.evaluation.examination import FOLDED, Examination, Player, examine, playing
 from workup.loops.evaluation.remarks import remarks
@@ -252,7 +252,7 @@ class Plan:
         s = self.settings
         follow = partial(samplers.load(s.sampler).follow, how=s.how)
         place = "" if s.policy == policies.TINY else policies.path(s.policy)
-        job = Job(s, out / CHECKPOINTS, self.weights, follow, place)
+        job = EngineJob(s, out / CHECKPOINTS, self.weights, follow, place)
         return engines.load(s.engine).open(job)
 
 

@@ -18,7 +18,7 @@ from workup.core.ports import Model
 from workup.core.statistics import Estimate
 from workup.report.sheets import Sheet
 from workup.rl.running import run_to_end
-from workup.roles.judges.assessor import Verdict
+from workup.roles.judges.assessor import JudgeVerdict
 from workup.studies.base.agreement import estimates
 from workup.studies.base.probes import INJECTION, Judgement, JudgeProbe, judgements, probes
 from workup.studies.base.result import Result, Section, for_each, sheet
@@ -199,10 +199,10 @@ async def audit(
 async def _compare(
     probe: JudgeProbe, judgement: Judgement, judge: Any, tick: Callable[[], None]
 ) -> JudgedProbe:
-    exact: Verdict = await judgement.exact.judge(probe.question)
+    exact: JudgeVerdict = await judgement.exact.judge(probe.question)
     compared = (probe.judgement, probe.kind, probe.case, exact.labels)
     try:
-        verdict: Verdict = await judge.judge(probe.question)
+        verdict: JudgeVerdict = await judge.judge(probe.question)
         return JudgedProbe(*compared, verdict.labels, exact.value, verdict.value)
     except RolloutError as error:
         return JudgedProbe(*compared, None, exact.value, reason=str(error))

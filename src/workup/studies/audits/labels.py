@@ -14,7 +14,7 @@ from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Model
 from workup.rl.running import run_to_end
 from workup.roles.judges.diagnosis import DiagnosisJudge
-from workup.roles.judges.questions import Named
+from workup.roles.judges.questions import NamingQuestion
 from workup.studies.audits.judge import Audit, JudgedProbe
 from workup.studies.base.task import Begin, Study, StudySettings, StudyTask, quietly
 from workup.studies.review.folder import Review
@@ -69,7 +69,7 @@ async def _compare(
     kind = ALONE if label.voters == 1 else AGREED if label.agreed == label.voters else OUTVOTED
     told = (name, kind, episode.case.id, (verdict,))
     try:
-        found = await judge.judge(Named(", ".join(episode.answer), episode.case))
+        found = await judge.judge(NamingQuestion(", ".join(episode.answer), episode.case))
         return JudgedProbe(*told, found.labels, VALUES[verdict], found.value)
     except RolloutError as error:
         return JudgedProbe(*told, None, VALUES[verdict], reason=str(error))
