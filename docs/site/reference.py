@@ -105,10 +105,14 @@ def commands() -> Iterator[str]:
     for name, command in group.commands.items():
         yield f"## workup {name}"
         yield _prose(command.help)
-        for inner, one in getattr(command, "commands", {}).items():
+        context = typer.Context(command)
+        for inner in command.list_commands(context) if hasattr(command, "commands") else ():
+            one = command.get_command(context, inner)
             yield f"### workup {name} {inner}"
             yield _prose(one.help)
             yield from _usage(f"workup {name} {inner}", one)
+            if hasattr(one, "settings"):  # of a study or an audit
+                yield _settings(fields.settings_of(one.settings))
         if not hasattr(command, "commands"):
             yield from _usage(f"workup {name}", command)
     yield "## Formats of workup export"
