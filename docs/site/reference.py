@@ -205,7 +205,7 @@ def methods_() -> Iterator[str]:
         for name in found.names():
             own = fields.owner(name)
             yield f"### {name}"
-            yield _module(found, name)
+            yield _module(found, name) if found is environments else found.load(name).summary
             yield _settings(own.settings) if own.settings else "It has no settings of its own."
 
 
