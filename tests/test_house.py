@@ -12,6 +12,7 @@ Imports = Mapping[str, Set[str]]
 
 ROOT = Path(__file__).parents[1]
 LONGEST = 60  # lines of a function, its decorators aside
+MEMBERS = 10  # of a protocol, with those that it inherits
 ROOMS = 19  # at the top of the package, modules and folders together
 
 
@@ -111,3 +112,48 @@ def test_functions_are_short() -> None:
         and (length := (node.end_lineno or 0) - node.lineno + 1) > LONGEST
     ]
     assert long == []
+
+
+def protocols(texts: Mapping[str, str]) -> dict[str, set[str]]:
+    """Every protocol in these files (path → text), and its members, inherited ones among them."""
+    found: dict[str, tuple[set[str], list[str]]] = {}
+    for path, text in texts.items():
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            bases = [ast.unparse(base).partition("[")[0].split(".")[-1] for base in node.bases]
+            if "Protocol" in bases:
+                own = {
+                    each.name
+                    for each in node.body
+                    if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+                }
+                own |= {
+                    each.target.id
+                    for each in node.body
+                    if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+                }
+                found[f"{path}:{node.name}"] = own, bases
+
+    def every(name: str) -> set[str]:
+        own, bases = found[name]
+        above = [each for each in found if each.rpartition(":")[2] in bases]
+        return own.union(*map(every, above))
+
+    return {name: every(name) for name in found}
+
+
+def test_members_of_a_protocol_are_counted_with_those_it_inherits() -> None:
+    one = "class A(Protocol):\n    x: int\n    def y(self): ...\n"
+    two = "class B(a.A, Protocol[T]):\n    @property\n    def z(self): ...\nclass C(A): ...\n"
+    assert protocols({"a": one, "b": two}) == {"a:A": {"x", "y"}, "b:B": {"x", "y", "z"}}
+
+
+def test_ports_are_small() -> None:
+    texts = {
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+        for path in (ROOT / "src").rglob("*.py")
+    }
+    found = protocols(texts)
+    assert "src/workup/core/ports.py:Environment" in found
+    assert {name: len(own) for name, own in found.items() if len(own) > MEMBERS} == {}

@@ -21,7 +21,7 @@ from workup.core.episode import DIAGNOSE, MALFORMED, Action, Episode, Message, O
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Doctor, Environment, Model, Teaching
 from workup.core.text import THINK, neutralise, normalise
-from workup.environments.base.encounter import Encounter, EncounterSettings
+from workup.environments.base.encounter import Encounter, EncounterSettings, fitting
 from workup.environments.base.lexical import chinese
 from workup.environments.base.lists import (
     ANSWER,
@@ -230,6 +230,8 @@ class EvidenceSeeking(Encounter):
     and for an `index` that is none of rare diseases.
     """
 
+    role_names = ROLES
+
     def __init__(
         self,
         source: Source,
@@ -394,16 +396,12 @@ class EvidenceSeeking(Encounter):
 
     # --- roles ---
 
-    @property
-    def roles(self) -> Sequence[str]:
-        return ROLES
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
+    def with_models(self, models: Mapping[str, Model]) -> EvidenceSeeking:
         """This environment with models: two judge for the reward, a "simulator" writes results."""
         ranking, examining = models.get(RANKING), models.get(EXAMINING)
         simulator = models.get(SIMULATOR)
         return self.with_parts(
-            rages=self.rages.staffed(simulator) if simulator else None,
+            rages=self.rages.with_model(simulator) if simulator else None,
             ranking=RankingJudge(ranking) if ranking else None,
             examining=ExaminationJudge(examining) if examining else None,
         )
@@ -423,10 +421,6 @@ class EvidenceSeeking(Encounter):
             ranking=ranking or self.ranking,
             examining=examining or self.examining,
         )
-
-    @property
-    def built_in(self) -> Environment:
-        return EvidenceSeeking(self.source, self.settings)
 
     # --- training ---
 
@@ -523,12 +517,12 @@ def open(source: Source, settings: Settings) -> EvidenceSeeking:
 
 def seeking(environment: Environment) -> EvidenceSeeking:
     """`environment` itself. Raises UserError where it is another one."""
-    if not isinstance(environment, EvidenceSeeking):
-        raise UserError(
-            "this method is paid for ranked lists; leave out environment.name, or type "
-            "environment=evidence"
-        )
-    return environment
+    return fitting(
+        environment,
+        EvidenceSeeking,
+        "this method is paid for ranked lists; leave out environment.name, or type "
+        "environment=evidence",
+    )
 
 
 def _catalogue(diagnoses: Sequence[str]) -> Catalogue:

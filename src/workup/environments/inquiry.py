@@ -17,7 +17,7 @@ from pydantic import Field
 from workup.cases.clinic.renamed import Names
 from workup.core.case import Case, Knowledge, Source
 from workup.core.episode import ASK, DIAGNOSE, Action, Message, Observation, Turn
-from workup.core.ports import Doctor, Environment, Model, Retriever
+from workup.core.ports import Doctor, Model, Retriever
 from workup.core.text import neutralise, tagged
 from workup.environments import library
 from workup.environments.base.anchors import BayesDiagnoser
@@ -64,6 +64,7 @@ class Inquiry(library.Library):
     """
 
     unreadable = UNREADABLE
+    role_names = ROLES
 
     def __init__(
         self,
@@ -93,20 +94,11 @@ class Inquiry(library.Library):
     def asks(self) -> bool:
         return True
 
-    @property
-    def roles(self) -> tuple[str, ...]:
-        return ROLES
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
+    def with_models(self, models: Mapping[str, Model]) -> Inquiry:
         """This environment with models: a "patient" answers, a "checker" checks its answers."""
         patient = played_by(models, self.record, self._personas)
-        return self if patient is None else self._with(patient)
-
-    @property
-    def built_in(self) -> Environment:
-        return self._with(EmbeddedPatient(self.record))
-
-    def _with(self, patient: Patient) -> Inquiry:
+        if patient is None:
+            return self
         other = copy(self)
         other.patient = patient
         return other

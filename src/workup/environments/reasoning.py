@@ -25,6 +25,7 @@ from workup.core.episode import DIAGNOSE, Action, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Environment, Model, Passage, Retriever, Teaching
 from workup.core.text import THINK, normalise, tagged
+from workup.environments.base.encounter import fitting
 from workup.environments.base.reasoning_teacher import MOST_REPEATED, ReasoningTeaching
 from workup.environments.base.searched import CLINIC, Searched, SearchedSettings, clinic_of, opened
 from workup.environments.base.searching import SEARCH, SearchGrammar
@@ -80,6 +81,7 @@ class Reasoning(Searched):
     """An `Environment`: the doctor thinks, searches while it thinks, and answers once."""
 
     unreadable = UNREADABLE
+    role_names = ROLES
 
     def __init__(
         self,
@@ -139,29 +141,14 @@ class Reasoning(Searched):
         steps = reference(self._known.clinic, heard(case, case.truth.diagnosis), found)
         return (said(case, " ".join(map(verbalise, steps))),) if steps else ()
 
-    @property
-    def roles(self) -> Sequence[str]:
+    def with_models(self, models: Mapping[str, Model]) -> Reasoning:
         """Rewards ask them: for the statements of a thought, and for the level of a document."""
-        return ROLES
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
-        extractor, grader = models.get(EXTRACTOR), models.get(GRADER)
-        return self._with(
-            self._reads(extractor) if extractor else self.reader,
-            ModelLevels(grader) if grader else self._grader,
-        )
-
-    def _reads(self, model: Model) -> ModelStatements:
-        most = self._known.most
-        return ModelStatements(model, most, TOKENS * most // MOST_STATEMENTS)
-
-    @property
-    def built_in(self) -> Environment:
-        return self._with(None, None)
-
-    def _with(self, reader: StatementReader | None, grader: LevelJudge | None) -> Reasoning:
-        other = copy(self)
-        other.reader, other._grader = reader or ExactStatements(), grader
+        other, most = copy(self), self._known.most
+        if EXTRACTOR in models:
+            tokens = TOKENS * most // MOST_STATEMENTS
+            other.reader = ModelStatements(models[EXTRACTOR], most, tokens)
+        if GRADER in models:
+            other._grader = ModelLevels(models[GRADER])
         return other
 
     @property
@@ -252,9 +239,9 @@ def _shelf(place: str) -> tuple[Mapping[str, int], tuple[str, ...]]:
 
 def reasoning_of(environment: Environment) -> Reasoning:
     """`environment`. Raises UserError where it is another one."""
-    if not isinstance(environment, Reasoning):
-        raise UserError(
-            "this method is paid for a thought with searches in it; leave out environment.name, or "
-            "type environment=reasoning"
-        )
-    return environment
+    return fitting(
+        environment,
+        Reasoning,
+        "this method is paid for a thought with searches in it; leave out environment.name, or "
+        "type environment=reasoning",
+    )

@@ -42,7 +42,7 @@ def measure(
     - diagnosed, out_of_turns, out_of_tokens, failed: 0 or 1 for each `Ending`
     - cost: the sum of `costs` by item name over the questions; an item without a cost counts 1
     """
-    asks, costs = environment.asks, costs or {}
+    asks, costs = environment.about.asks, costs or {}
     malformed = sum(turn.action.kind == MALFORMED for turn in episode.turns)
     return {
         "accuracy": float(correct),
@@ -55,8 +55,8 @@ def measure(
         **({"not_understood": facts.not_understood(episode)} if asks else {}),
         "malformed": malformed / len(episode.turns) if episode.turns else None,
         **{ending.name.lower(): float(episode.ending is ending) for ending in Ending},
-        **(_retrieval(episode, environment) if environment.searches else {}),
-        **({"ddx": ddx(episode)} if LISTS in environment.measures else {}),
+        **(_retrieval(episode, environment) if environment.about.searches else {}),
+        **({"ddx": ddx(episode)} if LISTS in environment.about.measures else {}),
         "cost": sum(
             costs.get(turn.observation.item, 1.0)
             for turn in episode.turns
@@ -72,8 +72,8 @@ def ddx(episode: Episode) -> float | None:
 
 
 def _retrieval(episode: Episode, environment: Environment) -> dict[str, float | None]:
-    hit = doc_hit(episode, environment.documents)
-    searched = any(map(environment.documents, episode.turns))
+    hit = doc_hit(episode, environment.about.documents)
+    searched = any(map(environment.about.documents, episode.turns))
     made = sum(turn.action.kind == SEARCH for turn in episode.turns)
     return {
         "doc_hit": hit,

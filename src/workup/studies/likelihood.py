@@ -43,7 +43,7 @@ class Likelihood:
 
     def game(self, case: Case, facts: Sequence[Fact]) -> Game:
         """v(S) for S among `facts`, which may hold others than the case's own."""
-        lead, answer = self.environment.conclusion(case)
+        lead, answer = self.environment.lessons.conclusion(case)
         request = ScoreRequest(case.id, answer, self.environment.open(self._known(case)), lead=lead)
         return answer_game(self.scorer, request, pieces(facts), self.order)
 
@@ -72,7 +72,7 @@ def weights(settings: PolicySettings, source: Source, environment: Environment) 
     Raises UserError for one without log-probabilities: an endpoint, or an anchor.
     """
     name = settings.policy
-    if name.startswith(ENDPOINT) or name in environment.anchors(source, 0):
+    if name.startswith(ENDPOINT) or name in environment.about.anchors(source, 0):
         raise UserError(
             f"'{name}' gives no log-probabilities, which this study reads: name a run folder, a "
             "model folder or a hub id"

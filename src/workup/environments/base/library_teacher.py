@@ -92,7 +92,7 @@ class LibraryTeaching:
             need_diagnoses(source)
         open_book = bool(rng.random() < self.open_books) and environment.max_turns > 1
         scene = _Scene(source, environment, self, case, rng)
-        items = [] if open_book or not environment.asks else scene.questions(focus)
+        items = [] if open_book or not environment.about.asks else scene.questions(focus)
         searches = drawn_searches(source, case, environment.max_turns - 1 - len(items), rng)
         steps: list[Item | None] = [*items, *(None for _ in range(max(searches, open_book)))]
         for place in rng.permutation(len(steps)) if items else range(len(steps)):
@@ -125,7 +125,7 @@ class _Scene:
         """The items that this episode asks for, drawn from those that the opening does not tell."""
         most = self.environment.max_turns - 1
         count = int(self.rng.integers(max(most - least_searches(self.source, self.case), 0) + 1))
-        known = self.environment.known(self.case)
+        known = self.environment.about.known(self.case)
         return drawn_items(self.case, self.source, known, count, focus, self.rng)
 
     def step(self, item: Item | None) -> None:

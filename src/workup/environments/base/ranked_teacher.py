@@ -15,9 +15,9 @@ from typing import Protocol
 import numpy as np
 
 from workup.core.case import Case, Evidence, Knowledge, Source, evidence_of
-from workup.core.episode import Completion, Turn
+from workup.core.episode import Action, Completion, Message, Observation, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Demonstration, Environment
+from workup.core.ports import Demonstration
 from workup.rl.running import run_to_end
 
 MOST_CANDIDATES = 10  # candidates of a list (A.7)
@@ -26,8 +26,21 @@ LEAST = 1e-3
 """The posterior probability below which a candidate is not listed: it would be padding."""
 
 
-class Lists(Environment, Protocol):
-    """What a demonstration needs of an environment with ranked lists."""
+class Lists(Protocol):
+    """What a demonstration needs of an environment with ranked lists; see also `ports`."""
+
+    @property
+    def max_turns(self) -> int: ...
+
+    def open(self, case: Case) -> tuple[Message, ...]: ...
+
+    def read(self, text: str) -> Action: ...
+
+    def write(self, kind: str, content: str) -> str: ...
+
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...
+
+    def known(self, case: Case) -> Evidence: ...
 
     def write_lists(
         self, candidates: Sequence[str], examinations: Sequence[str] | None = None

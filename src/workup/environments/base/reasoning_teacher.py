@@ -60,7 +60,7 @@ class ReasoningTeaching:
         past: list[Turn] = []
         lead = f"<{THINK}>"
         for _ in range(drawn_searches(source, case, environment.max_turns - 1, rng)):
-            read = [text for turn in past for text in environment.documents(turn)]
+            read = [text for turn in past for text in environment.about.documents(turn)]
             named = diagnoses_in("\n".join(read), source, case)
             query = random_query(source, findings, named, rng, self.queried)
             text = lead + environment.write(SEARCH, query)
@@ -68,9 +68,9 @@ class ReasoningTeaching:
             observation = run_to_end(environment.answer(case, past, action))
             past.append(Turn((), Completion(text), action, observation))
             lead = "".join(
-                islice(_statements(environment.documents(past[-1]), findings), self.repeated)
+                islice(_statements(environment.about.documents(past[-1]), findings), self.repeated)
             )
-        read = [text for turn in past for text in environment.documents(turn)]
+        read = [text for turn in past for text in environment.about.documents(turn)]
         diagnosis = taught_diagnosis(read, source, case, findings)
         last = lead + environment.write(DIAGNOSE, diagnosis)
         exchanges = tuple((turn.completion.text, turn.observation.messages) for turn in past)

@@ -10,8 +10,8 @@ import numpy as np
 
 from workup.cases.clinic.renamed import described, meanings, pictures, words
 from workup.core.case import Case, Evidence, Knowledge, Source
-from workup.core.episode import DIAGNOSE, Completion, Message, Turn
-from workup.core.ports import Act, Environment, Sampling
+from workup.core.episode import DIAGNOSE, Action, Completion, Message, Observation, Turn
+from workup.core.ports import Act, Sampling
 from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.base.queries import known_findings, least_searches, random_queries
 from workup.environments.base.searching import SEARCH, SEPARATOR, SearchGrammar
@@ -20,10 +20,26 @@ from workup.rl.rollout import seed_key
 _EQUAL = 1e-9  # probabilities this near are equal
 
 
-class Library(Environment, Protocol):
-    """What a searcher needs of an environment with a library."""
+class Library(Protocol):
+    """What a searcher needs of an environment with a library; `ports` says what each member is."""
 
     grammar: SearchGrammar
+
+    @property
+    def max_turns(self) -> int: ...
+
+    def read(self, text: str) -> Action: ...
+
+    def write(self, kind: str, content: str) -> str: ...
+
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...
+
+    @property
+    def asks(self) -> bool: ...
+
+    def known(self, case: Case) -> Evidence: ...
+
+    def documents(self, turn: Turn) -> Sequence[str]: ...
 
     @property
     def queried(self) -> int:

@@ -33,7 +33,7 @@ def demonstrate(
     each prefix. Summary: the diagnosis after U{0 … |F|} of the findings. Raises UserError for a
     source without items, and where findings cannot be asked for one by one.
     """
-    if not world.asks or not source.items:
+    if not world.about.asks or not source.items:
         raise UserError(
             f"no demonstrations can be made from '{source.name}': it needs a consultation or "
             "questions to a patient, and a source that lists its items; leave out the warm "
@@ -47,11 +47,9 @@ def demonstrate(
     textbook = bool(rng.random() < teaching.textbook_share)
     most = world.max_turns - 1
     count = most if textbook else int(rng.integers(most + 1))
-    exchanges = run_to_end(
-        _exchanges(
-            world, case, drawn_items(case, source, world.known(case), count, teaching.focus, rng)
-        )
-    )
+    known = world.about.known(case)
+    drawn = drawn_items(case, source, known, count, teaching.focus, rng)
+    exchanges = run_to_end(_exchanges(world, case, drawn))
     if textbook:
         # This does not teach when to conclude, only what to conclude from the evidence.
         begun = world.write(DIAGNOSE, _BLANK).partition(_BLANK)[0].rstrip()

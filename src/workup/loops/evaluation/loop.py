@@ -187,9 +187,9 @@ class Evaluation:
         settings = settings.model_copy(update={"split": split})
         environment, measures = encounter(settings).open(source), settings.evaluation.measures
         strategies.refuse_unfit(strategy, environment)
-        source = environment.presented(source, settings.seed)
-        known = environment.anchors(source, settings.seed)
-        policies.check(settings.policy, known, why=environment.notes)
+        source = environment.about.presented(source, settings.seed)
+        known = environment.about.anchors(source, settings.seed)
+        policies.check(settings.policy, known, why=environment.about.notes)
         if settings.policy in known and settings.strategy is not None:
             raise UserError(
                 f"'{settings.policy}' is an anchor: a strategy is for a policy that can be prompted"
@@ -219,7 +219,7 @@ class Evaluation:
     @property
     def anchors(self) -> Mapping[str, Doctor]:
         """The doctors that bound what is measured, by label, from the lowest to the highest."""
-        return self.examination.environment.anchors(self.source, self.settings.seed)
+        return self.examination.environment.about.anchors(self.source, self.settings.seed)
 
     def asked(self, settings: PolicySettings) -> dict[str, Any]:
         """`settings`, from which this was made, as a run keeps them: with the split and the roles.
@@ -244,7 +244,7 @@ class Evaluation:
         named, environment = (self.settings.policy, self.settings.conclude), self.staff.environment
         own_judges = policies.own_judges([*filter(None, named)], self.settings)
         lacking = remarks(self.source, environment, self.examination.played)
-        return (*own_judges, *environment.notes, *lacking)
+        return (*own_judges, *environment.about.notes, *lacking)
 
     def players(self) -> dict[str, Player]:
         """Everyone who plays, by label."""
@@ -297,7 +297,8 @@ class Evaluation:
                 f"conclude=bayes needs a model of the cases, which {self.source.name} does not have"
             )
         items, write = self.source.items, environment.write
-        exact = BayesDiagnoser(knowledge, items, write, environment.known, environment.documents)
+        about = environment.about
+        exact = BayesDiagnoser(knowledge, items, write, about.known, about.documents)
         # In a whole record what is not mentioned is normal.
         return exact, FullInformationDoctor(knowledge, items, write)
 

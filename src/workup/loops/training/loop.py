@@ -106,7 +106,7 @@ class Plan:
             raise UserError(f"{source.name} holds no training case")
         chosen = world(settings.environment, method.environment)
         environment = chosen.open(source)
-        source = environment.presented(source, settings.seed)
+        source = environment.about.presented(source, settings.seed)
         staff = Staff(settings, source, environment, account, settings.evaluation.measures)
         plan = cls(settings, method, source, staff, options, chosen)
         engine.refuse(settings, plan.stages)
@@ -135,8 +135,7 @@ class Plan:
             if isinstance(stage, GrpoStage):
                 stage.fits(self.source.train[place])
             elif isinstance(stage, SftStage) and (stage.size is not None or self.warm_steps):
-                seed = self.settings.seed
-                stage.demonstrate(self.source, self.environment, seed, place * stage.each)
+                self.demonstration(stage, place * stage.each)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -163,7 +162,7 @@ class Plan:
         unused = ("sft.… changes nothing: this policy gets no warm start; add warm_start=true",)
         source, played = self.source, self.examination.played
         lacking = remarks(source, self.environment, played, source.train)
-        told = (*printed, *own, *(unused if idle else ()), *self.environment.notes, *lacking)
+        told = (*printed, *own, *(unused if idle else ()), *self.environment.about.notes, *lacking)
         return (*(notes(self.options) if notes else ()), *told)
 
     @property
@@ -204,7 +203,11 @@ class Plan:
     @property
     def anchors(self) -> Mapping[str, Doctor]:
         """The doctors that bound what is measured, by label, from the lowest to the highest."""
-        return self.environment.anchors(self.source, self.settings.seed)
+        return self.environment.about.anchors(self.source, self.settings.seed)
+
+    def demonstration(self, stage: SftStage, index: int) -> Demonstration:
+        """The index-th demonstration of the stage; no model plays a role in it."""
+        return stage.demonstrate(self.source, self.staff.built_in, self.settings.seed, index)
 
     @property
     def stages(self) -> Sequence[Stage]:
@@ -244,7 +247,7 @@ class Plan:
         s = self.settings
         torch.set_num_threads(s.threads)
         if s.policy == policies.TINY:
-            return build_tiny(self.source, self.environment.phrases, s.tiny, s.seed)
+            return build_tiny(self.source, self.environment.lessons.phrases, s.tiny, s.seed)
         return load(policies.path(s.policy), dtype=s.dtype)
 
     def engine(self, out: Path) -> Engine:
@@ -269,7 +272,7 @@ def start(settings: Settings, out: Path, live: Live, account: str = "") -> Run:
     notes = plan.introduced()
     # Loads torch, only now: mistakes are reported without the wait.
     engine = plan.engine(out)
-    if engine.is_main:
+    if engine.processes.is_main:
         config = {
             "account": account,
             "trained_before": recorded(settings.policy),
@@ -285,7 +288,7 @@ def start(settings: Settings, out: Path, live: Live, account: str = "") -> Run:
         ).close()
         for note in notes:
             live.note(note)
-    engine.all_gather(())  # the other processes wait until the run exists
+    engine.processes.all_gather(())  # the other processes wait until the run exists
     return _go_on(out, plan, engine, live)
 
 
@@ -311,11 +314,11 @@ def _go_on(
 ) -> Run:
     run = Run.open(path)
     plan.staff.desk.named(path)
-    alone = run.alone() if engine.is_main else nullcontext()
+    alone = run.alone() if engine.processes.is_main else nullcontext()
     with alone, _refusals(path), closing(plan.staff):
-        if changes and engine.is_main:
+        if changes and engine.processes.is_main:
             run.revise(merge(run.settings, changes), changes)
-        for note in plan.source.notes if engine.is_main else ():
+        for note in plan.source.notes if engine.processes.is_main else ():
             live.note(note)
         Training(run, plan, engine, live).run()
     return run
@@ -380,7 +383,7 @@ class Training:
 
     def __init__(self, disk: Run, plan: Plan, engine: Engine, live: Live) -> None:
         self.disk, self.plan, self.engine, self.live = disk, plan, engine, live
-        self.settings, self.policy = plan.settings, engine.policy
+        self.settings, self.policy = plan.settings, engine.live.policy
         self.scorers: dict[str, Mapping[str, Scorer]] = {}  # stage → its scorers by name
         self._clock("")
         engine.on_step = self._on_step
@@ -405,10 +408,10 @@ class Training:
                 self._evaluate(label)
                 steps += self._train(stage)
                 label = stage.name
-        if self.engine.is_main:
-            self.engine.save(self.disk.policy)
+        if self.engine.processes.is_main:
+            self.engine.live.save(self.disk.policy)
         self._evaluate(TRAINED)
-        if self.engine.is_main:
+        if self.engine.processes.is_main:
             self._finish(steps)
 
     # --- phases ---
@@ -426,21 +429,21 @@ class Training:
         self._begin(stage.name, "sft", steps)
         with _interruptible(self.engine):
             self.engine.sft(self._demonstrations(stage), steps, s.sft)
-        if store is not None and self.engine.is_main:
-            store.save(partial(self.engine.save, merged=False))
+        if store is not None and self.engine.processes.is_main:
+            store.save(partial(self.engine.live.save, merged=False))
         return steps
 
     def _taken(self, store: warm.Store, name: str) -> bool:
         """Whether all processes could take the warm start from an identical earlier run."""
-        if not all(self.engine.all_gather([store.found])):
+        if not all(self.engine.processes.all_gather([store.found])):
             return False
-        if not (why := store.take(self.engine.load)):
+        if not (why := store.take(self.engine.live.load)):
             self.engine.sft((), 0, self.settings.sft)  # the stages keep their numbers
-            if self.engine.is_main:
+            if self.engine.processes.is_main:
                 store.adopt()
                 self.live.note(f"✓ {name}: taken from an identical earlier run")
             return True
-        if self.engine.is_main:
+        if self.engine.processes.is_main:
             store.discard()
             self.live.note(f"{name}: made anew, since the kept one does not fit ({why})")
         return False
@@ -455,11 +458,13 @@ class Training:
             stage, plan.source.train, plan.environment, s, self._instruments(stage)()
         )
         logged = sum(line["stage"] == stage.name for line in disk.metrics())
-        first = int(self.engine.all_gather([logged])[0]) + 1  # the main process decides for all
+        first = (
+            int(self.engine.processes.all_gather([logged])[0]) + 1
+        )  # the main process decides for all
         disk.refuse_lost(stage.name, first - 1)
         self._clock(stage.name)
         self.policy.refresh()
-        if self.engine.is_main:
+        if self.engine.processes.is_main:
             self.live.stage(
                 stage.name, exploration.total, done=exploration.before(first), unit="case"
             )
@@ -467,18 +472,20 @@ class Training:
             found = searched(disk, stage.name, step)
             mine = [
                 case
-                for case in exploration.step(step)[self.engine.rank :: self.engine.world]
+                for case in exploration.step(step)[
+                    self.engine.processes.rank :: self.engine.processes.world
+                ]
                 if case.id not in found
             ]
             with self._written(exploration.before(step) + len(found)) as write:
                 run_to_end(exploration.search(self.policy, step, mine, write))
-            if self.engine.is_main:
+            if self.engine.processes.is_main:
                 self._log(
                     step,
                     step_figures(disk, stage.name, step, s.max_failed),
                     shown=exploration.before(step + 1),
                 )
-        self.engine.all_gather(())  # nobody reads what was kept before it is written
+        self.engine.processes.all_gather(())  # nobody reads what was kept before it is written
 
     @contextmanager
     def _written(self, done: int) -> Iterator[Callable[[list[Record]], None]]:
@@ -494,12 +501,12 @@ class Training:
             self.disk.write(records)
             self.live.step({**records[0].measures, "step": done, **self.plan.staff.spent})
 
-        if self.engine.world == 1:
+        if self.engine.processes.world == 1:
             yield write
             return
         yield mine.extend
-        records = [record for share in self.engine.send_to_main(mine) for record in share]
-        if self.engine.is_main:
+        records = [record for share in self.engine.processes.send_to_main(mine) for record in share]
+        if self.engine.processes.is_main:
             self.disk.write(records)
 
     def _train(self, stage: SftStage | KeptStage | DpoStage | GrpoStage) -> int:
@@ -518,7 +525,7 @@ class Training:
             stage.name,
             s.tuning,
             cases * stage.each,
-            lambda index: stage.demonstrate(source, self.plan.environment, s.seed, index),
+            partial(self.plan.demonstration, stage),
         )
 
     def _learn(
@@ -532,7 +539,7 @@ class Training:
 
         Returns the steps.
         """
-        rank, world = self.engine.rank, self.engine.world
+        rank, world = self.engine.processes.rank, self.engine.processes.world
         batch = max(world, min(how.batch, size))
         steps = math.ceil(how.epochs * size / batch)
         order = Order(size, self.settings.seed)
@@ -550,7 +557,7 @@ class Training:
 
     def _reinforce(self, stage: GrpoStage) -> int:
         self._begin(stage.name, "grpo", self.settings.steps)
-        plan, share = self.plan, Share(self.engine.rank, self.engine.world)
+        plan, share = self.plan, Share(self.engine.processes.rank, self.engine.processes.world)
         loop = Collection(
             stage,
             plan.source,
@@ -566,7 +573,7 @@ class Training:
 
     def _evaluate(self, label: str) -> None:
         """Plays the test cases with the present policy, unless an earlier session has."""
-        if self.engine.is_main:
+        if self.engine.processes.is_main:
             self._examine(playing(TokenDoctor(self.policy)), label)
 
     def _examine(self, player: Player, label: str) -> None:
@@ -608,13 +615,15 @@ class Training:
         They are made when the stage begins, with the weights of that moment.
         """
         if stage.name not in self.scorers:
-            self.scorers[stage.name] = {name: self.engine.scorer(name) for name in stage.scorers}
+            self.scorers[stage.name] = {
+                name: self.engine.live.scorer(name) for name in stage.scorers
+            }
         return self.scorers[stage.name]
 
     def _instruments(self, stage: GrpoStage | SearchStage) -> Callable[[], Instruments]:
         scorers = self._scorers(stage)
         return lambda: Instruments(
-            self.plan.staff.judge, self.engine.all_gather, scorers, self._models()
+            self.plan.staff.judge, self.engine.processes.all_gather, scorers, self._models()
         )
 
     def _models(self) -> Mapping[str, Model]:
@@ -622,7 +631,7 @@ class Training:
 
         Those of the supporting roles, and the present doctor.
         """
-        return {DOCTOR: self.engine.chat(), **self.plan.staff.models}
+        return {DOCTOR: self.engine.live.chat(), **self.plan.staff.models}
 
     def _scoring(self) -> float:
         """The seconds that this process's scorers have taken so far."""
@@ -636,7 +645,7 @@ class Training:
         stage = self.plan.scoring
         known = {name: scorer for found in self.scorers.values() for name, scorer in found.items()}
         return {
-            name: known.get(name) or self.engine.scorer(name)
+            name: known.get(name) or self.engine.live.scorer(name)
             for name in (stage.scorers if stage else ())
         }
 
@@ -646,10 +655,9 @@ class Training:
         Demonstrations spread over the whole warm start are part of it. They depend on teacher,
         environment and cases, so that methods with the same demonstrations share one warm start.
         """
-        s, source = self.settings, self.plan.source
-        total = s.sft.steps * s.sft.batch
+        s, total = self.settings, self.settings.sft.steps * self.settings.sft.batch
         drawn = {*range(min(total, RECIPE)), *range(0, total, -(-total // RECIPE) or 1)}
-        shown = [stage.demonstrate(source, self.plan.environment, s.seed, k) for k in sorted(drawn)]
+        shown = [self.plan.demonstration(stage, k) for k in sorted(drawn)]
         made = (s.cases, s.split, s.seed, s.tiny, s.lora, s.sft)
         # These decide how sums are rounded, or how a gradient is clipped.
         how = (s.micro_batch, s.max_grad_norm, s.bf16, s.gradient_checkpointing, s.threads)
@@ -657,13 +665,13 @@ class Training:
 
     def _demonstrations(self, stage: SftStage) -> Iterator[list[Demonstration]]:
         """This process's share of each batch."""
-        s, index = self.settings, 0
+        batch, index = self.settings.sft.batch, 0
         while True:
-            mine = range(index + self.engine.rank, index + s.sft.batch, self.engine.world)
-            yield [
-                stage.demonstrate(self.plan.source, self.plan.environment, s.seed, i) for i in mine
-            ]
-            index += s.sft.batch
+            mine = range(
+                index + self.engine.processes.rank, index + batch, self.engine.processes.world
+            )
+            yield [self.plan.demonstration(stage, i) for i in mine]
+            index += batch
 
     def _begin(self, name: str, kind: str, total: int) -> None:
         """Opens a stage in the live view.
@@ -672,7 +680,7 @@ class Training:
         """
         self._clock(name)
         done = self.engine.done(kind)
-        if self.engine.is_main:
+        if self.engine.processes.is_main:
             self.disk.truncate_after(name, done)
             if kind == "grpo":
                 self.disk.refuse_lost(name, done)
@@ -690,9 +698,11 @@ class Training:
 
         A step that is killed in between is played and written again.
         """
-        records = [record for share in self.engine.send_to_main(step.records) for record in share]
-        self.collected = step.metrics if self.engine.world == 1 else metrics(records)
-        if self.engine.is_main:
+        records = [
+            record for share in self.engine.processes.send_to_main(step.records) for record in share
+        ]
+        self.collected = step.metrics if self.engine.processes.world == 1 else metrics(records)
+        if self.engine.processes.is_main:
             self.disk.write(records)
         self.kept = time.monotonic()
 
@@ -712,7 +722,7 @@ class Training:
             line["update_seconds"] = now - self.kept
         if tokens := line.get("tokens"):
             line["tokens_per_second"] = tokens / seconds
-        if self.engine.is_main:
+        if self.engine.processes.is_main:
             line |= self.plan.staff.spent
             self.disk.log(line)
             self.live.step({**line, "step": step if shown is None else shown})
