@@ -13,19 +13,21 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 from handmade import CASES, SOURCE, Script, play
 from hypothesis import given
 from hypothesis import strategies as st
 from library_world import index_folder
 
 import workup
-from workup import environments
+from workup import environments, methods
 from workup.core.case import Kind
 from workup.core.episode import DIAGNOSE, MALFORMED
 from workup.core.errors import UserError
 from workup.core.ports import Environment, Teaching
 from workup.environments.base.searching import SEARCH
-from workup.runs.settings import world
+from workup.loops.evaluation.loop import encounter
+from workup.runs.settings import PolicySettings, Settings, build, world
 from workup.runs.words import in_order
 
 NAMES = environments.names()
@@ -174,6 +176,36 @@ def test_what_training_needs_of_one(name: str) -> None:
     ]
     assert environment.roles.played_by({}).open(CASES[0]) == environment.open(CASES[0])
     assert list(environment.about.presented(SOURCE, 0).test) == list(SOURCE.test)
+
+
+def test_a_policy_is_evaluated_in_the_encounter_it_was_trained_in(tmp_path: Path) -> None:
+    trained_in = {"name": "questioning", "max_turns": 5, "share": 0.5}
+    config = {"method": "promed", "environment": trained_in}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "versions.json").write_text("{}")
+    given = {"policy": str(tmp_path), "cases": "clinic:xs"}
+    trained = encounter(PolicySettings(**given))
+    assert (trained.name, trained.settings.max_turns, trained.settings.share) == (
+        "questioning",
+        5,
+        0.5,
+    )
+    other = encounter(PolicySettings(**given, environment="consultation"))
+    assert (other.name, other.settings.max_turns, other.settings.share) == ("consultation", 5, 0.5)
+    longer = encounter(PolicySettings(**given, environment={"max_turns": 7}))
+    assert (longer.name, longer.settings.max_turns) == ("questioning", 7)
+
+
+@pytest.mark.parametrize("word", ["max_turns", "index", "share", "persona", "told"])
+def test_a_setting_of_the_encounter_elsewhere_is_answered_with_its_place(word: str) -> None:
+    said = f"'reward.{word}' is a setting of the environment: write environment.{word}=…"
+    with pytest.raises(UserError, match=said):
+        build(methods.load("craft").settings, {word: 1}, prefix="reward")
+    own = {Settings: {"method": "craft"}, PolicySettings: {"policy": "p", "cases": "c"}}
+    for model, whole in own.items():
+        said = f"'{word}' is a setting of the environment: write environment.{word}=…"
+        with pytest.raises(UserError, match=f"^{said}$"):
+            build(model, {**whole, word: 1})
 
 
 # --- from outside ---

@@ -32,7 +32,6 @@ from workup.loops.evaluation.examination import (
 )
 from workup.loops.evaluation.remarks import remarks
 from workup.loops.staff import Staff
-from workup.methods import load
 from workup.models import samplers
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
@@ -326,8 +325,7 @@ def encounter(settings: PolicySettings) -> World:
     if not policies.is_run_folder(settings.policy):
         return world(given, {"name": "consultation"})
     config = policies.trained(settings.policy)
-    trained = config.get("environment") or {}
-    usual = trained if "name" in trained else {**load(config["method"]).environment, **trained}
+    usual = config["environment"]
     name = str(given.get("name") or usual["name"])
     if name != usual["name"]:
         fields = environments.load(name).Settings.model_fields

@@ -47,20 +47,17 @@ def history(policy: str) -> tuple[Trained, ...]:
     The policy may be a run folder, or the `policy` or a checkpoint within one. For any other policy
     nothing is known, and the history is empty.
     """
-    found: list[Trained] = []
     folder = _run_of(policy)
     if folder is not None and (parts := fold_folders(folder)):
         folder = Path(parts[0])  # its policies were trained on the same cases
-    while folder is not None and str(folder) not in {one.run for one in found}:
-        with Run.open(folder) as run:
-            config, settings = run.config, run.settings
-        if "method" not in config:
-            break
-        found.append(Trained(str(folder), str(config["cases"]), settings["split"]))
-        if "trained_before" in config:
-            return (*found, *(Trained(**one) for one in config["trained_before"]))
-        folder = _run_of(str(config["policy"]))  # a run that is older than the record
-    return tuple(found)
+    if folder is None:
+        return ()
+    with Run.open(folder) as run:
+        config = run.config
+    if "method" not in config:
+        return ()
+    newest = Trained(str(folder), str(config["cases"]), config["split"])
+    return (newest, *(Trained(**one) for one in config["trained_before"]))
 
 
 def start_of(run: Run) -> tuple[Run, str] | None:
@@ -198,7 +195,7 @@ def refuse_met(
 def played_cases(run: Run) -> tuple[tuple[str, str, str], Split | None]:
     """The source that a run was evaluated on, and the split; None if it played a file whole."""
     source = _view(_found(str(run.path), str(run.config.get("cases"))))
-    return source, run.settings["split"]
+    return source, run.config.get("split")
 
 
 def alike(one: Run, other: Run) -> bool:
