@@ -27,6 +27,7 @@ from workup.core.errors import UserError
 from workup.core.ports import Environment, Teaching
 from workup.environments.base.searching import SEARCH
 from workup.loops.evaluation.loop import encounter
+from workup.runs.policies import resolve
 from workup.runs.settings import PolicySettings, Settings, build, world
 from workup.runs.words import in_order
 
@@ -184,15 +185,16 @@ def test_a_policy_is_evaluated_in_the_encounter_it_was_trained_in(tmp_path: Path
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     (tmp_path / "versions.json").write_text("{}")
     given = {"policy": str(tmp_path), "cases": "clinic:xs"}
-    trained = encounter(PolicySettings(**given))
+    policy = resolve(str(tmp_path))
+    trained = encounter(PolicySettings(**given), policy)
     assert (trained.name, trained.settings.max_turns, trained.settings.share) == (
         "questioning",
         5,
         0.5,
     )
-    other = encounter(PolicySettings(**given, environment="consultation"))
+    other = encounter(PolicySettings(**given, environment="consultation"), policy)
     assert (other.name, other.settings.max_turns, other.settings.share) == ("consultation", 5, 0.5)
-    longer = encounter(PolicySettings(**given, environment={"max_turns": 7}))
+    longer = encounter(PolicySettings(**given, environment={"max_turns": 7}), policy)
     assert (longer.name, longer.settings.max_turns) == ("questioning", 7)
 
 

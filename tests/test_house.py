@@ -12,6 +12,7 @@ Imports = Mapping[str, Set[str]]
 
 ROOT = Path(__file__).parents[1]
 LONGEST = 60  # lines of a function, its decorators aside
+STOPS = 20  # places that see a policy's name as text, on its way from the command to its weights
 MEMBERS = 10  # of a protocol, with those that it inherits
 ROOMS = 19  # at the top of the package, modules and folders together
 
@@ -157,3 +158,45 @@ def test_ports_are_small() -> None:
     found = protocols(texts)
     assert "src/workup/core/ports.py:Environment" in found
     assert {name: len(own) for name, own in found.items() if len(own) > MEMBERS} == {}
+
+
+def stops(path: str, text: str) -> list[int]:
+    """The lines of a file where a policy's name is read from settings, or is a text that is parsed.
+
+    Everyone else has `workup.runs.policies.Resolved`, which is made of the name once.
+    """
+    named = {"policy", "policies", "name", "names", "run"}
+    tree = [*ast.walk(ast.parse(text))]
+    read = [
+        node.lineno
+        for node in tree
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("policy", "conclude")
+        and ast.unparse(node.value).rpartition(".")[2] in ("settings", "s", "asked", "given")
+    ]
+    parsed = [
+        node.lineno
+        for node in tree
+        if "runs/policies/" in path
+        and isinstance(node, ast.arg)
+        and node.arg in named
+        and node.annotation is not None
+        and "str" in ast.unparse(node.annotation)
+    ]
+    return sorted(read + parsed)
+
+
+def test_a_stop_of_a_policys_name_is_seen() -> None:
+    text = "def f(policy: str, to: str): ...\nself.settings.policy\nplan.policy\ns.conclude\n"
+    assert stops("loops/x.py", text) == [2, 4]
+    assert stops("runs/policies/x.py", text) == [1, 2, 4]
+
+
+def test_a_policys_name_is_resolved_once() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for room in ("cli", "loops", "models", "runs/policies", "studies")
+        for path in sorted((ROOT / "src/workup" / room).rglob("*.py"))
+        for line in stops(str(path), path.read_text(encoding="utf-8"))
+    ]
+    assert 0 < len(found) <= STOPS, found

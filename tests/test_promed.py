@@ -68,6 +68,7 @@ from workup.rl.samples import sample
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.roles.judges.exact import ExactJudge
 from workup.roles.judges.options import OptionJudge
+from workup.runs.policies import resolve
 from workup.runs.settings import PolicySettings
 from workup.runs.settings import Settings as RunSettings
 
@@ -682,9 +683,8 @@ def test_training_with_part_of_the_facts_told_and_understanding_in_words(tmp_pat
         )
     trained = list(run.episodes(phase="train"))
     assert len(trained) == 4
-    assert (
-        encounter_of(PolicySettings(policy=str(run.path), cases="clinic:xs")).settings.share == 0.5
-    )
+    given = PolicySettings(policy=str(run.path), cases="clinic:xs")
+    assert encounter_of(given, resolve(str(run.path))).settings.share == 0.5
     for record in trained:
         assert record.score is not None
         assert set(record.score.parts) >= {"α·correct", "β·ΣSIG", "malformed"}

@@ -27,7 +27,8 @@ from workup.loops.evaluation import loop as evaluation
 from workup.report.live import PlainLive
 from workup.runs import Run
 from workup.runs.folder import is_run
-from workup.runs.policies.unseen import history, open_unseen, refuse_met
+from workup.runs.policies import resolve
+from workup.runs.policies.unseen import open_unseen, refuse_met
 from workup.runs.settings import PolicySettings
 
 CLINIC = open_source("clinic:xs")
@@ -151,7 +152,7 @@ def test_what_a_run_went_on_from_stays_known_when_it_is_gone() -> None:
     further = api.train("outcome", out="further", **given)
     assert further.config["trained_before"] == [{"run": "begun", "cases": cases, "split": 2}]
     begun.path.rename("elsewhere")
-    assert [one.run for one in history("further")] == ["further", "begun"]
+    assert [one.run for one in resolve("further").history] == ["further", "begun"]
 
 
 def test_the_log_names_the_cases_that_nobody_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,10 +287,10 @@ def test_patients_of_another_split_of_the_clinic_are_others() -> None:
     made("run", "clinic:xs", split=0)
     for split in (0, 1):
         test = open_source("clinic:xs", split=split).test[:50]
-        assert refuse_met(test, "clinic:xs", split, ["run"], allowed=False) == []
+        assert refuse_met(test, "clinic:xs", split, [resolve("run")], allowed=False) == []
     train = CLINIC.train[:50]
     with pytest.raises(UserError, match="50 of these 50 cases"):
-        refuse_met(train, exported(train), None, ["run"], allowed=False)
+        refuse_met(train, exported(train), None, [resolve("run")], allowed=False)
 
 
 def test_where_the_training_cases_are_gone_that_is_said(weights: Path) -> None:
@@ -304,7 +305,7 @@ def test_a_run_is_found_with_its_cases_from_another_folder(monkeypatch: pytest.M
     file, run = Path("own.jsonl").resolve(), Path("run").resolve()
     Path("away").mkdir()
     monkeypatch.chdir("away")
-    source, split = open_unseen(f"jsonl:{file}", [str(run)])
+    source, split = open_unseen(f"jsonl:{file}", [resolve(str(run))])
     assert split == 1
     assert ids(source.test) == ids(open_source(f"jsonl:{file}", split=1).test)
 
@@ -397,5 +398,6 @@ def test_a_study_plays_what_its_trained_policy_has_not_seen(server: Server, weig
 def test_play_meets_a_patient_that_its_rival_has_not() -> None:
     cases = own(30)
     made("run", cases, split=3)
-    assert ids(open_unseen(cases, ["run"])[0].test) == ids(open_source(cases, split=3).test)
+    unseen, _ = open_unseen(cases, [resolve("run")])
+    assert ids(unseen.test) == ids(open_source(cases, split=3).test)
     assert len(open_unseen(cases, [])[0].test) == 30

@@ -141,15 +141,16 @@ def questions(
 
 def _scorer(policy: str) -> Any:
     from workup.loops.evaluation.loop import open_model
-    from workup.roles.endpoint import ENDPOINT
+    from workup.runs.policies import resolve
     from workup.runs.settings import PolicySettings
 
-    if policy.startswith(ENDPOINT):
+    named = resolve(policy)
+    if named.endpoint:
         raise UserError(
             f"--scorer {policy}: an endpoint gives no log-probabilities; name a run folder, a "
             "model folder or a hub id"
         )
-    return open_model(PolicySettings(policy=policy, cases=""), policy).scorer()
+    return open_model(PolicySettings(policy=policy, cases=""), named).scorer()
 
 
 @app.command()

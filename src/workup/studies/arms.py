@@ -17,7 +17,7 @@ from workup.loops.evaluation.arms import Steps
 from workup.report.live import Live
 from workup.runs import Outcome, Run
 from workup.runs.folder import is_run
-from workup.runs.policies import is_run_folder
+from workup.runs.policies import resolve
 from workup.runs.policies.unseen import open_unseen
 from workup.runs.settings import PolicySettings, furnished, in_full, merge
 
@@ -44,7 +44,7 @@ def settings_of(values: Mapping[str, Any], policy: str, **changes: Any) -> Polic
     names one. Raises UserError.
     """
     merged = {**values, "policy": policy, **changes}
-    own = {} if is_run_folder(policy) else PROMED
+    own = {} if resolve(policy).is_run else PROMED
     merged["environment"] = {**own, **in_full(merged.get("environment"))}
     merged["evaluation"] = {**(values.get("evaluation") or {}), "anchors": False}
     return furnished(PolicySettings, merged)
@@ -55,8 +55,8 @@ def on_the_same_cases(values: Mapping[str, Any], policies: Sequence[str]) -> Map
 
     Raises UserError where they were trained on these cases in different splits.
     """
-    asked = settings_of(values, policies[0])
-    return {**values, "split": open_unseen(asked.cases, policies, asked.split)[1]}
+    asked, all_of_them = settings_of(values, policies[0]), [*map(resolve, policies)]
+    return {**values, "split": open_unseen(asked.cases, all_of_them, asked.split)[1]}
 
 
 def play(arms: Sequence[Arm], folder: Path, live: Live) -> Played:

@@ -15,7 +15,7 @@ from workup.environments.base.patients import fact_text
 from workup.environments.consultation import Consultation
 from workup.loops.evaluation.loop import Evaluation, open_model
 from workup.methods.promed.shapley import Game, answer_game, pieces
-from workup.roles.endpoint import ENDPOINT
+from workup.runs.policies import resolve
 from workup.runs.settings import PolicySettings
 
 Facts = Literal["hidden", "all"]
@@ -71,10 +71,10 @@ def weights(settings: PolicySettings, source: Source, environment: Environment) 
 
     Raises UserError for one without log-probabilities: an endpoint, or an anchor.
     """
-    name = settings.policy
-    if name.startswith(ENDPOINT) or name in environment.about.anchors(source, 0):
+    policy = resolve(settings.policy)
+    if policy.endpoint or policy.name in environment.about.anchors(source, 0):
         raise UserError(
-            f"'{name}' gives no log-probabilities, which this study reads: name a run folder, a "
-            "model folder or a hub id"
+            f"'{policy.name}' gives no log-probabilities, which this study reads: name a run "
+            "folder, a model folder or a hub id"
         )
-    return open_model(settings, name)
+    return open_model(settings, policy)

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from secrets import token_hex
@@ -27,14 +27,11 @@ from workup import engines
 from workup.cases import open_source
 from workup.cases.balance import balanced
 from workup.cases.order import Order
-from workup.core.case import Source
 from workup.core.errors import UserError
 from workup.core.ports import (
     DOCTOR,
     Demonstration,
-    Doctor,
     Engine,
-    Environment,
     Instruments,
     Model,
     Scorer,
@@ -42,8 +39,9 @@ from workup.core.ports import (
 from workup.core.stages import DpoStage, GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
 from workup.engines import Job
 from workup.engines.settings import PreferenceSettings, TuningSettings
-from workup.loops.evaluation.examination import FOLDED, Examination, Player, examine, playing
+from workup.loops.evaluation.examination import FOLDED, Examination, Player, playing
 from workup.loops.evaluation.remarks import remarks
+from workup.loops.frame import Frame, create, evaluate, finish
 from workup.loops.staff import Staff
 from workup.loops.training import warm
 from workup.loops.training.collect import Collection, Share, Step, metrics
@@ -53,10 +51,10 @@ from workup.models import samplers
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
 from workup.rl.running import run_to_end
-from workup.roles.endpoint import ENDPOINT
-from workup.runs import Record, Run, policies, versions
+from workup.runs import Record, Run
 from workup.runs.folder import CHECKPOINTS, free
-from workup.runs.policies.unseen import counted, recorded, refuse_met
+from workup.runs.policies import TRAINABLE, own_judges, resolve
+from workup.runs.policies.unseen import counted, refuse_met
 from workup.runs.settings import Settings, World, build, merge, preset_note, revised, world
 from workup.runs.summary import summarise
 
@@ -71,7 +69,7 @@ WRITER = re.compile(
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Frame):
     """Settings resolved into objects.
 
     Its construction finds the mistakes that a user can make, before anything is written.
@@ -79,20 +77,18 @@ class Plan:
 
     settings: Settings
     method: Method
-    source: Source
-    staff: Staff
     options: Any  # the method's own settings
     world: World
 
     @classmethod
     def of(cls, settings: Settings, account: str) -> Plan:
         method = load(settings.method)
-        if settings.policy.startswith(ENDPOINT):
+        policy = resolve(settings.policy)
+        if policy.endpoint:
             raise UserError(
-                f"'{settings.policy}' cannot be trained: its weights are elsewhere "
-                f"({policies.TRAINABLE})"
+                f"'{policy.name}' cannot be trained: its weights are elsewhere ({TRAINABLE})"
             )
-        policies.check(settings.policy, forms=policies.TRAINABLE)
+        policy.check(forms=TRAINABLE)
         if settings.folds is not None:
             raise UserError(
                 "folds=… trains in one process, with `workup train`; here name one fold, as in "
@@ -108,7 +104,8 @@ class Plan:
         environment = chosen.open(source)
         source = environment.about.presented(source, settings.seed)
         staff = Staff(settings, source, environment, account, settings.evaluation.measures)
-        plan = cls(settings, method, source, staff, options, chosen)
+        frame = (policy, source, staff, settings.seed)
+        plan = cls(*frame, settings, method, options, chosen)
         engine.refuse(settings, plan.stages)
         plan._refuse_unstaffed()
         # An error of the source is found here, not after the warm start.
@@ -156,7 +153,7 @@ class Plan:
         not take place, of anchors that are missing, and of what the cases lack.
         """
         notes: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
-        own = policies.own_judges([self.settings.policy], self.settings)
+        own = own_judges([self.policy], self.settings)
         printed = preset_note(self.method, self.settings.preset, self.config)
         idle = not self.warms and self.settings.sft != type(self.settings.sft)()
         unused = ("sft.… changes nothing: this policy gets no warm start; add warm_start=true",)
@@ -169,7 +166,7 @@ class Plan:
     def warms(self) -> bool:
         """Whether the run begins with a warm start: by default the tiny policy's alone."""
         s = self.settings
-        return s.policy == policies.TINY if s.warm_start is None else s.warm_start
+        return self.policy.is_tiny if s.warm_start is None else s.warm_start
 
     @property
     def warm_steps(self) -> int:
@@ -183,7 +180,7 @@ class Plan:
         Raises UserError if the policy was trained on cases that it is to be evaluated on.
         """
         s, played = self.settings, self.examination.played
-        met = refuse_met(played, s.cases, s.split, [s.policy], allowed=s.evaluation.seen)
+        met = refuse_met(played, s.cases, s.split, [self.policy], allowed=s.evaluation.seen)
         default = "" if "cases" in s.model_fields_set else " (the default; --cases names others)"
         trained = f"{len(self.source.train):,} training cases of {s.cases}{default}"
         tested = counted(self.source, len(played), s.split)
@@ -195,15 +192,6 @@ class Plan:
             *met,
             *self.notes,
         ]
-
-    @property
-    def environment(self) -> Environment:
-        return self.staff.environment
-
-    @property
-    def anchors(self) -> Mapping[str, Doctor]:
-        """The doctors that bound what is measured, by label, from the lowest to the highest."""
-        return self.environment.about.anchors(self.source, self.settings.seed)
 
     def demonstration(self, stage: SftStage, index: int) -> Demonstration:
         """The index-th demonstration of the stage; no model plays a role in it."""
@@ -237,6 +225,11 @@ class Plan:
             max_failed=s.max_failed,
         )
 
+    @cached_property
+    def place(self) -> str:
+        """Where the policy's weights are: a folder or a hub id; "" of the tiny policy."""
+        return "" if self.policy.is_tiny else self.policy.weights()
+
     def weights(self) -> tuple[Any, Any]:
         """Model and tokenizer before any training; UserError if there are none of this name."""
         import torch
@@ -246,16 +239,15 @@ class Plan:
 
         s = self.settings
         torch.set_num_threads(s.threads)
-        if s.policy == policies.TINY:
+        if self.policy.is_tiny:
             return build_tiny(self.source, self.environment.lessons.phrases, s.tiny, s.seed)
-        return load(policies.path(s.policy), dtype=s.dtype)
+        return load(self.place, dtype=s.dtype)
 
     def engine(self, out: Path) -> Engine:
         """The engine that the settings name, with the policy before any training."""
         s = self.settings
         follow = partial(samplers.load(s.sampler).follow, how=s.how)
-        place = "" if s.policy == policies.TINY else policies.path(s.policy)
-        job = Job(s, out / CHECKPOINTS, self.weights, follow, place)
+        job = Job(s, out / CHECKPOINTS, self.weights, follow, self.place)
         return engines.load(s.engine).open(job)
 
 
@@ -275,17 +267,11 @@ def start(settings: Settings, out: Path, live: Live, account: str = "") -> Run:
     if engine.processes.is_main:
         config = {
             "account": account,
-            "trained_before": recorded(settings.policy),
+            "trained_before": [asdict(one) for one in plan.policy.history],
             **({"notes": list(plan.notes)} if plan.notes else {}),
             **plan.config,
         }
-        weights = policies.identities({"policy": settings.policy, **plan.staff.roles})
-        Run.create(
-            out,
-            config,
-            versions({"run": settings.seed}, weights=weights),
-            restricted=plan.source.restricted,
-        ).close()
+        create(out, config, plan)
         for note in notes:
             live.note(note)
     engine.processes.all_gather(())  # the other processes wait until the run exists
@@ -422,7 +408,7 @@ class Training:
         By default only the tiny policy goes through it, which knows nothing before.
         """
         s, steps = self.settings, self.plan.warm_steps
-        folder, kept = self.disk.checkpoints / "warm-start", steps and s.policy == policies.TINY
+        folder, kept = self.disk.checkpoints / "warm-start", steps and self.plan.policy.is_tiny
         store = warm.Store(folder, self._recipe(stage)) if kept else None
         if store is not None and self._taken(store, stage.name):
             return steps
@@ -583,28 +569,15 @@ class Training:
         if len(self.disk.episodes(phase="eval", doctor=label)) == examination.total:
             return
         self.policy.refresh()
-        self.live.stage(f"evaluate {label}", examination.total, unit="episode")
-        examine(
-            self.disk,
-            examination,
-            player,
-            label,
-            lambda so_far: self.live.step({**so_far, **self.plan.staff.spent}),
-        )
+        evaluate(self.disk, examination, player, label, self.live, self.plan.staff)
 
     def _finish(self, steps: int) -> None:
-        from workup.report import build as build_report  # matplotlib takes a second to load
-
         if self.settings.evaluation.anchors:
             for label, doctor in self.plan.anchors.items():
                 self._examine(playing(doctor), label)
         seconds = sum(line.get("seconds", 0.0) for line in self.disk.metrics())
         summary = summarise(self.disk, steps=steps, seconds=seconds, calls=self.plan.staff.calls)
-        build_report(self.disk)
-        self.live.table(summary)
-        for note in self.plan.staff.notes:
-            self.live.note(note)
-        self.live.note(f"report  {self.disk.report}")
+        finish(self.disk, summary, self.plan.staff.notes, self.live)
         self.live.note(f"look    workup play {self.settings.cases} --against {self.disk.path}")
 
     # --- parts ---
