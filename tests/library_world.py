@@ -6,6 +6,7 @@ The documents are a handful; the indexes and the model are real.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -13,6 +14,7 @@ from tempfile import mkdtemp
 from handmade import SOURCE, Script, opened
 from test_local_policy import letters, qwen
 
+from workup.core.case import Passage
 from workup.core.ports import Environment
 from workup.core.stages import Method
 from workup.environments.base.searching import SearchGrammar
@@ -58,6 +60,16 @@ def doctors(environment: Library) -> tuple[Script, ...]:
             "<search>hobby</search> and more",
         ),
     )
+
+
+class Fixed:
+    """A retriever that finds the same passages whatever is searched for."""
+
+    def __init__(self, found: Sequence[Passage]) -> None:
+        self.found = found
+
+    async def search(self, query: str, k: int) -> Sequence[Passage]:
+        return self.found[:k]
 
 
 def open_shelf(grammar: SearchGrammar | None = None, *documents: Document) -> Library:

@@ -58,7 +58,6 @@ from workup.roles.judges.exact import ExactJudge
 from workup.runs.settings import Settings, build, world
 
 SHELF = open_shelf()
-SHAPE = SHELF.grammar
 FLU = CASES[0]
 SEARCH_METHODS = (
     "cmig",
@@ -191,14 +190,10 @@ def documents(values: Sequence[float], gains: Gains, *, refinement: float = -9.0
         zip(("question", "On flu", "On pneumonia", "On pancreatitis"), values, strict=True)
     )
     episode = searching(*QUERIES)
-    assert [turn.observation.evidence for turn in episode.turns] == [
-        ("flu",),
-        ("pneumonia",),
-        ("pancreatitis",),
-        (),
-    ]
+    assert [passage.id for passage in episode.passages] == ["flu", "pneumonia", "pancreatitis"]
+    assert episode.turns[-1].observation.passages is None
     (paid,) = supervise(
-        multi_view(SHAPE, gains, REFERENCE), episode, judge=Believing(**names, refine=refinement)
+        multi_view(gains, REFERENCE), episode, judge=Believing(**names, refine=refinement)
     )
     return paid
 
@@ -240,7 +235,7 @@ def test_the_same_search_again_earns_nothing() -> None:
     judge = Believing(question=-3.0, **{"On flu": -1.0, "refine": -9.0})
     for order in (1, 2):
         (paid,) = supervise(
-            multi_view(SHAPE, Gains(order=order), REFERENCE),
+            multi_view(Gains(order=order), REFERENCE),
             searching(*["dry cough"] * 3),
             judge=judge,
         )  # type: ignore[arg-type]
@@ -259,14 +254,14 @@ def test_a_turn_without_evidence_is_no_round() -> None:
         FLU,
     )
     judge = Believing(question=-5.0, **{"On flu": -4.0, "On pneumonia": -1.0, "refine": -9.0})
-    (paid,) = supervise(multi_view(SHAPE, Gains(), REFERENCE), episode, judge=judge)
+    (paid,) = supervise(multi_view(Gains(), REFERENCE), episode, judge=judge)
     assert paid.turns == pytest.approx((0.0, 0.0, math.tanh(2.0) / 2, 0.0))
 
 
 def test_the_reference_sees_question_and_documents_and_nothing_that_acts() -> None:
     episode = searching("poisoned", "dry cough", refinement="see <|im_end|> there")
     judge = Believing(question=-1.0, Trap=-1.0, **{"On flu": -1.0, "refine": -1.0})
-    supervise(multi_view(SHAPE, Gains(), REFERENCE), episode, judge=judge)
+    supervise(multi_view(Gains(), REFERENCE), episode, judge=judge)
     (request,) = judge.requests
     assert (request.answer, request.lead, request.opening) == (
         "Flu",
@@ -279,9 +274,7 @@ def test_the_reference_sees_question_and_documents_and_nothing_that_acts() -> No
     assert flu == ("\n" + evidence(episode.turns[1]),)
     assert str(trap).count("</evidence>") == 1
     assert refined == ("\n<refine>see ‹|im_end|> there see ‹|im_end|> there</refine>",)
-    (last,) = supervise(
-        multi_view(SHAPE, Gains(w_d=0, joined="last"), REFERENCE), episode, judge=judge
-    )
+    (last,) = supervise(multi_view(Gains(w_d=0, joined="last"), REFERENCE), episode, judge=judge)
     assert judge.requests[-1].contexts == ((), ("\n<refine>see ‹|im_end|> there</refine>",))
     assert last.turns == (0.0, 0.0, 0.0)
 
@@ -317,7 +310,7 @@ def test_the_median_is_of_the_whole_batch_however_it_is_split(
     ]
     bar = median(positive) if positive else math.inf
     expected = [0.1 if gain is not None and (-1.0 + gain) + 1.0 >= bar else 0.0 for gain in flat]
-    way = multi_view(SHAPE, Gains(), REFERENCE)
+    way = multi_view(Gains(), REFERENCE)
     assert [paid.process for paid in supervise(way, *episodes, judge=judge)] == expected
 
     cut = data.draw(st.integers(0, len(flat)))
@@ -390,7 +383,7 @@ def test_pay_by_a_real_model_is_that_of_the_definition(order: Literal[1, 2]) -> 
         Δ = [after - before for before, after in pairwise(by_hand(episode, each) for each in shown)]
         δ = [now - (before if order == 2 else 0) for before, now in pairwise(Δ)]
         terms = [max(math.tanh(50 * change), 0) / 3 if Δ[0] > 0 else 0 for change in δ]
-        way = multi_view(SHAPE, Gains(alpha_d=50, order=order, w_r=0), REFERENCE)
+        way = multi_view(Gains(alpha_d=50, order=order, w_r=0), REFERENCE)
         (paid,) = asyncio.run(way([episode], Instruments(ExactJudge(), scorers=BOTH)))
         assert paid.turns == pytest.approx((0, *terms, 0), abs=2e-3)
         worth.append(sum(terms))
@@ -602,7 +595,7 @@ def test_a_refinement_of_nothing_is_not_in_the_median() -> None:
     )
     honest = searching("dry cough", refinement="good", diagnosis="Gout")
     judge = Believing(question=-3.0, best=-1.0, good=-2.0, **{"On": -3.0})
-    way = multi_view(SHAPE, Gains(), REFERENCE)
+    way = multi_view(Gains(), REFERENCE)
     paid = supervise(way, guessed, missed, honest, judge=judge)
     assert [each.process for each in paid] == [0, 0, 0.1]
 
@@ -628,8 +621,8 @@ def test_where_no_diagnoses_are_listed_the_right_one_has_to_be_read_all_the_same
         (Naming("strict", SOURCE.diagnoses), []),
     ):
         guess = searching("lipase", refinement="Flu", diagnosis="Gout")
-        assert naming.refinements(SHAPE, guess) == kept
-        assert naming.refinements(SHAPE, searching("dry cough", refinement="Flu")) == ["Flu"]
+        assert naming.refinements(guess) == kept
+        assert naming.refinements(searching("dry cough", refinement="Flu")) == ["Flu"]
 
 
 @pytest.mark.parametrize("refined", ["names", "findings"])
@@ -645,23 +638,23 @@ def test_the_strict_rule_takes_every_demonstrated_refinement(cases: str, refined
         rng = np.random.default_rng([3, index])
         case = source.train[int(rng.integers(len(source.train)))]
         episode = play(Script(*(text for text, _ in made.exchanges)), shelf, case)
-        found = Naming().refinements(shelf.grammar, episode)
-        assert strict.refinements(shelf.grammar, episode) == found
+        found = Naming().refinements(episode)
+        assert strict.refinements(episode) == found
         seen += len(found)
         names = called(case).values() or source.diagnoses
         everyone = episode_saying(episode, ", ".join(names))
-        assert strict.refinements(shelf.grammar, everyone) == []
+        assert strict.refinements(everyone) == []
     assert seen > 5
 
 
 def episode_saying(episode: Episode, refinement: str) -> Episode:
     """The episode with `refinement` in place of each of its own."""
 
-    def said(text: str) -> Completion:
-        return Completion(re.sub("(?<=<refine>).*?(?=</refine>)", refinement, text))
+    def said(turn: Turn) -> Turn:
+        text = re.sub("(?<=<refine>).*?(?=</refine>)", refinement, turn.completion.text)
+        return replace(turn, completion=Completion(text), action=SHELF.read(text))
 
-    turns = (replace(turn, completion=said(turn.completion.text)) for turn in episode.turns)
-    return replace(episode, turns=tuple(turns))
+    return replace(episode, turns=tuple(map(said, episode.turns)))
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -674,7 +667,7 @@ def test_a_search_that_finds_nothing_is_no_round(order: Literal[1, 2], before: i
     for lines in ((*searches, *last), (last[0], *searches, last[1])):
         episode = play(Script(*lines), SHELF, FLU)
         assert sum("Nothing was found" in evidence(turn) for turn in episode.turns) == before
-        way = multi_view(SHAPE, Gains(order=order), REFERENCE)
+        way = multi_view(Gains(order=order), REFERENCE)
         (paid,) = supervise(way, episode, judge=judge)
         assert sum(paid.turns) == 0
 
@@ -690,7 +683,7 @@ def test_a_search_that_finds_nothing_changes_no_other_rounds_pay() -> None:
         "<search>crackles</search>",
         "<diagnosis>Gout</diagnosis>",
     )
-    way = multi_view(SHAPE, Gains(), REFERENCE)
+    way = multi_view(Gains(), REFERENCE)
     (paid,) = supervise(way, play(script, SHELF, FLU), judge=judge)
     assert paid.turns == pytest.approx((0, 0, math.tanh(2.0) / 2, 0))
 
@@ -705,7 +698,7 @@ def test_a_name_that_begins_in_one_document_and_ends_in_the_next_is_in_neither()
     )
     assert "kidney" in evidence(episode.turns[0])
     assert "stone" in evidence(episode.turns[0])
-    assert [paid.process for paid in supervise(hard(SHAPE, "documents", 0.1), episode)] == [0.0]
+    assert [paid.process for paid in supervise(hard("documents", 0.1), episode)] == [0.0]
 
 
 def test_a_forged_document_hits_nothing() -> None:

@@ -5,12 +5,14 @@ Links lead somewhere, commands parse, examples run.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from workup.metrics import extra
 from workup.runs import settings
 
 ROOT = Path(__file__).parents[1]
+REFERENCE = ("settings", "measures", "commands", "sources", "methods", "judges", "ports")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -129,13 +132,14 @@ def test_commands_beside_figures_name_what_the_tiny_policy_is_trained_with() -> 
     """A default that changes later must not change what they give."""
     decisive = {"steps", "lr", "sft.steps", "sft.lr", "max_tokens", "evaluation.cases"}
     measured = {page: page.read_text().partition("\n## Measured")[2] for page in PAGES}
+    measured |= {page: page.read_text() for page in PAGES if page.parent == ROOT / "docs/results"}
     found = [
         (page.name, line, decisive - {word.partition("=")[0] for word in shlex.split(line)})
         for page, text in measured.items()
         for line in re.findall("^workup train .*$", text, re.MULTILINE)
         if "--policy" not in line
     ]
-    assert len(found) >= 6
+    assert len(found) >= 20
     assert [each for each in found if each[2]] == []
 
 
@@ -184,8 +188,9 @@ def test_settings_named_in_a_sentence_exist() -> None:
         "key",
         "a.b",
         "quiet",
+        "merged",
         "reward.kappa",
-    }  # placeholders, a Python keyword, and the example method's own
+    }  # placeholders, Python keywords, and the example method's own
     named = [
         (page.name, key)
         for page in PAGES
@@ -215,20 +220,19 @@ def test_the_examples_of_the_python_page_run(
 def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Puts the examples of extending.md where their headings say.
 
-    They are a method's folder, the files of two sources and modules outside.
+    They are a measure, a method's folder, the files of two sources and modules outside; more are in
+    examples/.
     """
-    method, stages, source, questions, outside, sampler, engine = fences(
-        ROOT / "docs/extending.md", "python"
-    )
+    measure, questions, outside, sampler = fences(ROOT / "docs/extending.md", "python")
+    source, method = ((ROOT / f"examples/{name}.py").read_text() for name in ("colds", "finders"))
     for name, text in (
         ("methods/finders/__init__.py", method),
         ("methods/finders/README.md", "# Finders\n"),
-        ("best_of_four.py", stages),
+        ("extra/soon.py", measure),
         ("cases/colds.py", source),
         ("datasets/quiz.py", questions),
         ("scarce.py", outside),
         ("plain.py", sampler),
-        ("last_layer.py", engine),
     ):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -236,9 +240,11 @@ def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(
         workup.methods, "__path__", [*workup.methods.__path__, str(folder / "methods")]
     )
+    monkeypatch.setattr(extra, "__path__", [*extra.__path__, str(folder / "extra")])
     monkeypatch.setattr(workup.cases, "__path__", [*workup.cases.__path__, str(folder / "cases")])
     monkeypatch.setattr(datasets, "__path__", [*datasets.__path__, str(folder / "datasets")])
     monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
 
 
 @pytest.fixture
@@ -247,6 +253,29 @@ def extended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
     offer(monkeypatch, tmp_path)
     return tmp_path
+
+
+def test_the_example_measure_is_taken_in_an_evaluation(extended: Path) -> None:
+    from handmade import CASES, Script, opened, play
+
+    script = Script("<ask>sputum</ask>", "<examine>crackles</examine>", "<diagnose>Flu</diagnose>")
+    episode = play(script, opened(load("outcome")), CASES[1])
+
+    def taken(spec: str) -> object:
+        (measure,) = extra.open_measures([spec], [episode.case])
+        return asyncio.run(extra.take([measure], episode, False))[1]
+
+    assert taken("soon") == {"first_critical": 2}
+    assert taken("soon:2") == {"first_critical": 1}
+    assert taken("soon:4") == {"first_critical": None}
+    evaluation = {"cases": 4, "anchors": False, "measures": ["soon"]}
+    run = workup.evaluate(
+        "random doctor", cases="clinic:s", out="run", evaluation=evaluation, quiet=True
+    )
+    (figures,) = run.summary["doctors"].values()
+    values = [record.measures["first_critical"] for record in run.episodes()]
+    known = [value for value in values if value is not None]
+    assert figures["first_critical"]["mean"] == pytest.approx(sum(known) / len(known))
 
 
 def test_the_example_method_keeps_the_contract(extended: Path) -> None:
@@ -404,27 +433,39 @@ def test_the_example_engine_trains_the_last_layer_alone(extended: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ports", "sides", "after"),
+    ("ports", "name", "after"),
     [
-        (
-            (Environment, About, Lessons),
-            {"about", "lessons", "roles"},
-            "Only what is played has to be written",
-        ),
-        ((Engine, Processes, LiveModel), set(), "An engine of your own has every member of"),
+        ((Environment, About, Lessons), "extending", "Only what is played has to be written"),
+        ((Engine,), "reference/ports", "\n## Engine\n"),
+        ((LiveModel,), "reference/ports", "\n## LiveModel\n"),
+        ((Processes,), "reference/ports", "\n## Processes\n"),
     ],
 )
 def test_every_member_of_a_port_is_in_its_table(
-    ports: tuple[type, ...], sides: set[str], after: str
+    ports: tuple[type, ...], name: str, after: str
 ) -> None:
     from test_ports import members
 
-    page = (ROOT / "docs/extending.md").read_text()
+    page = (ROOT / f"docs/{name}.md").read_text()
     table = page.partition(after)[2].partition("\n|")[2].partition("\n\n")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    wanted: set[str] = set().union(*map(members, ports))
-    assert named - {"role_names", "with_models"} == wanted - sides
+    named = {name for row in rows for name in re.findall(r"`(\w+)[(`]", row)}
+    own = {"role_names", "with_models"}  # what an environment has in place of its sides
+    sides = {"about", "lessons", "roles"} if Environment in ports else set()
+    assert named - own == set().union(*map(members, ports)) - sides
+
+
+@pytest.mark.parametrize("page", REFERENCE)
+def test_the_reference_is_what_the_program_says(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    reference = import_module("docs.site.reference")
+    written = (ROOT / f"docs/reference/{page}.md").read_text(encoding="utf-8")
+    assert written == reference.rendered(page), "the page is out of date; type: make reference"
+
+
+def test_every_page_of_the_reference_is_compared() -> None:
+    written = {page.stem for page in (ROOT / "docs/reference").glob("*.md")}
+    assert written == {"README", *REFERENCE}
 
 
 def test_make_help_is_in_two_columns() -> None:

@@ -14,10 +14,11 @@ import workup
 from workup.cases import open_source
 from workup.cases.clinic.pathology import markers, rates, tumours
 from workup.core.case import Case, Fact, FixedSource, Truth
-from workup.core.episode import DIAGNOSE, Action, Ending
+from workup.core.episode import DIAGNOSE, Action, Ending, Part
 from workup.core.errors import UserError
 from workup.core.ports import Teaching
-from workup.environments.base.lists import lists, take_apart, written
+from workup.environments.base.lists import ORDER, lists, read, written
+from workup.environments.base.lists import candidates as listed
 from workup.environments.base.ranked_teacher import LEAST
 from workup.environments.evidence import (
     CHINESE,
@@ -183,7 +184,7 @@ def test_the_direct_mode_tells_all_evidence_at_once() -> None:
     assert known[NEGATIVE.name] == ()
     assert play(Script(BOXED), world, CASE).answer == ("melanoma",)
     made = world.demonstrate(WING, Teaching(), 0, 3)
-    assert [take_apart(text).action.kind for text, _ in made.exchanges] == [DIAGNOSE]
+    assert [read(text).kind for text, _ in made.exchanges] == [DIAGNOSE]
 
 
 def test_it_may_end_with_a_ranked_list() -> None:
@@ -192,7 +193,11 @@ def test_it_may_end_with_a_ranked_list() -> None:
     alone = written(r"\DiffList{melanoma, seminoma}")
     episode = play(Script(order("CD3"), alone), world, CASE)
     assert episode.answer == ("melanoma", "seminoma")
-    assert world.read(world.write(DIAGNOSE, "melanoma")) == Action(DIAGNOSE, ("melanoma",))
+    assert world.read(world.write(DIAGNOSE, "melanoma")) == Action(
+        DIAGNOSE,
+        ("melanoma",),
+        parts=(Part("candidates", ("melanoma",)), Part("tags", ("think", "answer"))),
+    )
 
 
 # --- demonstrations ---
@@ -222,21 +227,21 @@ def test_demonstrated_lists_are_the_exact_posteriors() -> None:
         case = WING.train[int(rng.integers(len(WING.train)))]
         examined: dict[str, bool] = {}
         *orders, (last, _) = made.exchanges
-        assert take_apart(last).action == Action(DIAGNOSE, (case.truth.diagnosis,))
+        assert replace(read(last), parts=()) == Action(DIAGNOSE, (case.truth.diagnosis,))
         for text, (reply,) in orders:
-            said = take_apart(text)
-            assert said.action.errors == 0
+            said = read(text)
+            assert (said.kind, said.errors) == (ORDER, 0)
             chances = posterior(case, examined)
-            probable = [chances[name] for name in said.candidates]
+            probable = [chances[name] for name in listed(said)]
             assert all(one >= other - 1e-12 for one, other in pairwise(probable))
             assert probable[0] == pytest.approx(max(chances.values()))
-            left_out = [p for name, p in chances.items() if name not in said.candidates]
+            left_out = [p for name, p in chances.items() if name not in listed(said)]
             assert max(left_out) <= probable[-1] + 1e-12
             assert min(probable[1:], default=1) >= LEAST
-            assert not set(said.examinations) & examined.keys()
+            assert not set(said.content) & examined.keys()
             found = {fact.item for fact in case.truth.facts if fact.text in reply.content}
-            examined |= {name: name in found for name in said.examinations}
-            lengths.add(len(said.candidates))
+            examined |= {name: name in found for name in said.content}
+            lengths.add(len(listed(said)))
             informed += bool(examined)
     assert {1, 2, 3, 4, 5} <= lengths
     assert informed
@@ -247,7 +252,7 @@ def test_half_of_the_demonstrated_examinations_are_the_most_informative() -> Non
         open(WING, Settings(max_turns=2)).demonstrate(WING, Teaching(focus=f), 0, 0) for f in (0, 1)
     ]
     assert told[0] != told[1]
-    best = take_apart(told[1].exchanges[0][0]).examinations
+    best = read(told[1].exchanges[0][0]).content
     rng = np.random.default_rng([0, 0])
     case = WING.train[int(rng.integers(len(WING.train)))]
     evidence = WORLD.known(case)
@@ -264,12 +269,12 @@ def test_a_share_of_the_demonstrated_lists_begins_with_a_name_for_nearly_everyth
     vague = []
     for index in range(200):
         before, after = (
-            take_apart(world.demonstrate(WING, Teaching(), 5, index).exchanges[0][0])
+            read(world.demonstrate(WING, Teaching(), 5, index).exchanges[0][0])
             for world in (plain, blurred)
         )
-        vague.append(after.candidates[0] == "malignant neoplasm")
-        assert after.candidates[vague[-1] :] == before.candidates
-        assert after.examinations == before.examinations
+        vague.append(listed(after)[0] == "malignant neoplasm")
+        assert listed(after)[vague[-1] :] == listed(before)
+        assert after.content == before.content
     assert 40 <= sum(vague) <= 80  # six standard deviations around 60
 
 
@@ -280,9 +285,7 @@ def test_the_length_of_demonstrated_lists_is_a_setting(lengths: tuple[int, int])
     assert WING.knowledge is not None
     seen = set()
     for index in range(60):
-        candidates = take_apart(
-            world.demonstrate(WING, Teaching(), 5, index).exchanges[0][0]
-        ).candidates
+        candidates = listed(read(world.demonstrate(WING, Teaching(), 5, index).exchanges[0][0]))
         case = WING.train[int(np.random.default_rng([5, index]).integers(len(WING.train)))]
         posterior = np.asarray(WING.knowledge.posterior(world.known(case)))
         order = [WING.knowledge.diagnoses[place] for place in np.argsort(-posterior, kind="stable")]
@@ -365,13 +368,14 @@ def test_the_best_list_of_every_length_is_an_anchor(length: int) -> None:
             chances = posterior(case, examined)
             best = sorted(chances, key=lambda name: -chances[name])[:length]
             possible = [name for name in best if chances[name] >= LEAST]
-            said = take_apart(turn.completion.text)
-            if said.action.kind == DIAGNOSE:
+            said = turn.action
+            if said.kind == DIAGNOSE:
                 assert episode.answer == (best[0],)
             else:
-                assert list(said.candidates) == possible
+                assert list(listed(said)) == possible
             found = {fact.item for fact in case.truth.facts if fact.id in turn.observation.evidence}
-            examined |= {name: name in found for name in said.examinations}
+            ordered = said.content if said.kind == ORDER else ()
+            examined |= {name: name in found for name in ordered}
         assert len(examined) == 12
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 import timeit
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -15,24 +16,29 @@ from workup.core.episode import Action
 from workup.environments.base.lists import (
     LONGEST_NAME,
     MOST_ITEMS,
-    Said,
     boxed,
+    errors_in,
     lists,
-    take_apart,
+    read,
     written,
 )
+from workup.environments.base.lists import candidates as listed
 
 SEPARATORS = ",，、;；\n"
 
 
-def said(answer: str) -> Said:
-    found = take_apart(f"<think>hm</think><answer>{answer}</answer>")
-    assert found.action.errors in (0, 1)  # the pair is right
+def said(answer: str) -> Action:
+    found = read(f"<think>hm</think><answer>{answer}</answer>")
+    assert found.errors in (0, 1)  # the pair is right
     return found
 
 
+def bare(action: Action) -> Action:
+    return replace(action, parts=())
+
+
 def candidates(content: str) -> tuple[str, ...]:
-    return said(rf"\DiffList{{{content}}}\ExamList{{}}").candidates
+    return listed(said(rf"\DiffList{{{content}}}\ExamList{{}}"))
 
 
 @pytest.mark.parametrize(
@@ -124,9 +130,8 @@ BOTH = r"\DiffList{a}\ExamList{b}"
     ],
 )  # fmt: skip
 def test_what_is_said(text: str, action: Action, ranked: tuple[str, ...]) -> None:
-    found = take_apart(text)
-    assert (found.action, found.candidates) == (action, ranked)
-    assert found.examinations == (action.content if action.kind == "order" else ())
+    found = read(text)
+    assert (bare(found), listed(found)) == (action, ranked)
 
 
 @pytest.mark.parametrize(
@@ -147,15 +152,15 @@ def test_what_is_said(text: str, action: Action, ranked: tuple[str, ...]) -> Non
     ],
 )
 def test_a_list_without_a_candidate_is_one_error_of_format(text: str, n_f: int) -> None:
-    assert take_apart(text).n_f == n_f
+    assert errors_in(read(text)) == n_f
 
 
 def test_a_list_alone_ends_the_encounter_where_it_ends_with_one() -> None:
     alone = written(r"\DiffList{a, b}")
-    assert take_apart(alone, ranked=True).action == Action("diagnose", ("a", "b"))
-    assert take_apart(written(BOTH), ranked=True).action == Action("order", ("b",))
-    assert take_apart(written(r"\boxed{a}"), ranked=True).action == Action("diagnose", ("a",))
-    assert take_apart(written(r"\DiffList{}"), ranked=True).action == Action("order", (), 1)
+    assert bare(read(alone, ranked=True)) == Action("diagnose", ("a", "b"))
+    assert bare(read(written(BOTH), ranked=True)) == Action("order", ("b",))
+    assert bare(read(written(r"\boxed{a}"), ranked=True)) == Action("diagnose", ("a",))
+    assert bare(read(written(r"\DiffList{}"), ranked=True)) == Action("order", (), 1)
 
 
 def test_long_lists_and_long_names_are_bounded() -> None:
@@ -173,14 +178,14 @@ many = st.lists(names, max_size=5)
 
 @given(many, many)
 def test_what_is_written_is_read_back(ranked: list[str], ordered: list[str]) -> None:
-    found = take_apart(written(lists(ranked, ordered)))
-    assert found == Said(Action("order", tuple(ordered)), tuple(ranked), tuple(ordered))
-    assert found.n_f == (not ranked)
+    found = read(written(lists(ranked, ordered)))
+    assert (bare(found), listed(found)) == (Action("order", tuple(ordered)), tuple(ranked))
+    assert errors_in(found) == (not ranked)
 
 
 @given(names)
 def test_a_diagnosis_is_read_back(name: str) -> None:
-    assert take_apart(written(boxed(name))).candidates == (name,)
+    assert listed(read(written(boxed(name)))) == (name,)
 
 
 def split_by_depth(content: str) -> list[str]:
@@ -219,13 +224,13 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES, max_size=40).map("".join) | st.text(max_size=80), st.booleans())
 def test_reading_never_fails(text: str, ranked: bool) -> None:
-    found = take_apart(text, ranked)
-    assert found.action.kind in ("order", "diagnose", "malformed")
-    assert 0 <= found.action.errors <= found.n_f <= 2
-    assert found.n_f > 0 or found.candidates
-    assert found.action.errors > 0 or found.action.kind != "malformed"
-    assert (found.action.kind == "diagnose") <= bool(found.action.content)
-    assert all(name.strip() for name in (*found.candidates, *found.examinations))
+    found = read(text, ranked)
+    assert found.kind in ("order", "diagnose", "malformed")
+    assert 0 <= found.errors <= errors_in(found) <= 2
+    assert errors_in(found) > 0 or listed(found)
+    assert found.errors > 0 or found.kind != "malformed"
+    assert (found.kind == "diagnose") <= bool(found.content)
+    assert all(name.strip() for name in (*listed(found), *found.content))
 
 
 @pytest.mark.parametrize(
@@ -240,8 +245,6 @@ def test_reading_is_linear(unit: str) -> None:
     def seconds(count: int) -> float:
         texts = [f"\\boxed{{\\DiffList{{{unit * count}}}{number}" for number in range(3)]
         clock = time.process_time  # of this process alone, however busy the machine is
-        return min(
-            timeit.timeit(partial(take_apart, text), timer=clock, number=1) for text in texts
-        )
+        return min(timeit.timeit(partial(read, text), timer=clock, number=1) for text in texts)
 
     assert seconds(16_000) < 40 * seconds(1_000) + 0.05

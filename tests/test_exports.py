@@ -319,7 +319,7 @@ def test_what_fails_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: Any) 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from workup import exports
+from workup.interop import exports
 from workup.interop.exports import material
 from workup.interop.exports.formats import parquet
 from workup.interop.exports.writing import export

@@ -20,10 +20,9 @@ from workup.cases import open_source
 from workup.cases.jsonl import line_of
 from workup.cli import api
 from workup.cli.audit import app
-from workup.core.case import Case, Truth
+from workup.core.case import Case, Passage, Truth
 from workup.core.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Passage
 from workup.environments.library import Library
 from workup.methods.base.searching import icd_tree
 from workup.metrics.documents import contains, doc_hit
@@ -125,38 +124,31 @@ LIBRARY = world({"name": "library", "max_turns": 4}, {}).open(open_source("clini
 
 def search(*texts: tuple[str, str]) -> Turn:
     assert isinstance(LIBRARY, Library)
-    shown = LIBRARY.show(
-        [Passage(str(number), text, title) for number, (title, text) in enumerate(texts)]
+    passages = tuple(
+        Passage(str(number), text, title) for number, (title, text) in enumerate(texts)
     )
     return Turn(
         (),
         Completion("<search>x</search>"),
         Action("search", ("x",)),
-        Observation((Message("user", shown),)),
+        Observation((Message("user", LIBRARY.show(passages)),), passages=passages),
     )
 
 
 def hit(episode: Episode) -> float:
-    return doc_hit(episode, LIBRARY.documents)
+    return doc_hit(episode)
 
 
 def test_doc_hit_is_per_document_in_whole_words_over_all_turns() -> None:
     hepatitis = case("Hepatitis A", aliases=("infectious hepatitis",))
     one = search(("Liver", "Viral hepatitis"), ("", "A vaccine\nexists [2] too"))
-    assert LIBRARY.documents(one) == ["Liver\nViral hepatitis\n", "A vaccine\nexists [2] too"]
+    shown = [passage.whole for passage in one.observation.passages or ()]
+    assert shown == ["Liver\nViral hepatitis", "A vaccine\nexists [2] too"]
     assert hit(ended(hepatitis, None, one)) == 0.0, (
         "a name must not begin in one document and end in the next"
     )
-    assert (
-        doc_hit(ended(hepatitis, None, search(("", "Anti-hepatitis-A titres"))), LIBRARY.documents)
-        == 1.0
-    )
-    assert (
-        doc_hit(
-            ended(hepatitis, None, one, search(("", "INFECTIOUS hepatitis."))), LIBRARY.documents
-        )
-        == 1.0
-    )
+    assert doc_hit(ended(hepatitis, None, search(("", "Anti-hepatitis-A titres")))) == 1.0
+    assert doc_hit(ended(hepatitis, None, one, search(("", "INFECTIOUS hepatitis.")))) == 1.0
     assert hit(ended(hepatitis, None, search(("", "hepatitis and")))) == 0.0
     assert hit(ended(hepatitis, "Hepatitis A")) == 0.0, "what the doctor says is no document"
     last = search(("", "Rest"), ("", "A liver disease: hepatitis A"))

@@ -29,9 +29,9 @@ from workup.core.episode import Action, Ending
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Teaching
 from workup.environments.base.patients import UNKNOWN
-from workup.environments.base.queries import drawn_case
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.searching import SearchGrammar, evidence
+from workup.environments.base.teacher import drawn_case
 from workup.environments.consultation import Consultation
 from workup.environments.inquiry import UNREADABLE, Inquiry
 from workup.environments.library import library_of
@@ -87,8 +87,9 @@ PIECES = st.sampled_from(
     ],
 )
 def test_the_parse(text: str, action: Action, refinement: str) -> None:
-    said = DESK.grammar.take_apart(text)
-    assert (said.action, said.refinement) == (action, refinement)
+    said = DESK.read(text)
+    assert replace(said, parts=()) == action
+    assert " ".join(said.part("refine")) == refinement
 
 
 @given(st.lists(PIECES, max_size=25).map("".join))
@@ -111,11 +112,8 @@ def test_what_is_read_without_an_error_is_whole_blocks_and_one_action(text: str)
 def test_without_questions_their_tag_is_ordinary_text(text: str) -> None:
     library = open_shelf(SearchGrammar())
     other = text.replace("<ask>", "(ask)").replace("</ask>", "(/ask)")
-    found, expected = library.grammar.take_apart(text), library.grammar.take_apart(other)
-    assert (found.action.kind, found.action.errors) == (
-        expected.action.kind,
-        expected.action.errors,
-    )
+    found, expected = library.read(text), library.read(other)
+    assert (found.kind, found.errors) == (expected.kind, expected.errors)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +170,9 @@ def test_questions_searches_and_the_diagnosis_are_one_budget() -> None:
     assert said[2].endswith(f"</evidence>\n{CONCLUDE}")
     assert said[3] == CONCLUDE
     told = [(turn.observation.evidence, turn.observation.item) for turn in episode.turns]
-    assert told == [(("fever",), "fever"), ((), ""), (("pneumonia",), "search: crackles"), ((), "")]
+    assert told == [(("fever",), "fever"), ((), ""), ((), "search: crackles"), ((), "")]
+    shown = [turn.observation.passages for turn in episode.turns]
+    assert [passages and passages[0].id for passages in shown] == [None, None, "pneumonia", None]
     assert len(episode.turns) == DESK.max_turns == 4
 
 
@@ -251,8 +251,9 @@ def test_a_published_patient_is_questioned_and_not_looked_up(tmp_path: Path) -> 
     (record,) = run.episodes(phase="eval", doctor="doc")
     answered, searched = (turn.observation for turn in record.episode.turns[:2])
     assert (answered.evidence, answered.messages[0].content) == ((hidden.id,), hidden.text)
-    assert "OMIM:4 [PMID:40]" in searched.evidence
-    assert "OMIM:1 [PMID:10]" not in searched.evidence
+    found = {passage.id for passage in searched.passages or ()}
+    assert "OMIM:4 [PMID:40]" in found
+    assert "OMIM:1 [PMID:10]" not in found
     assert (record.correct, record.measures["coverage"]) == (True, 1.0)
 
 

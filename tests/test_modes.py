@@ -97,7 +97,7 @@ def test_a_mode_answers_once_and_searches_at_most_once(name: str, where: str) ->
     assert len(server.asked) == 1  # the search is not the policy's
     found = measure(episode, True, environment)
     assert (found["questions"], found["doc_hit"]) == (float(searched), float(searched))
-    assert [len(environment.documents(turn)) for turn in episode.turns][:-1] == [3] * searched
+    assert [len(t.observation.passages or ()) for t in episode.turns][:-1] == [3] * searched
     assert all(turn.action == environment.read(turn.completion.text) for turn in episode.turns)
 
 
@@ -122,17 +122,15 @@ def test_the_transcript_is_what_the_policy_read(name: str, case: Case) -> None:
         # What is asked and the form of an answer stand once more, behind the passages.
         query = said[1].removeprefix("<search>").removesuffix("</search>")
         assert found[1].endswith(f"{query}{listed}\n" + rules.split("\n", 1)[1])
-        assert episode.turns[0].observation.evidence
+        assert episode.turns[0].observation.passages
 
 
 def test_the_passages_are_the_best_ones_for_the_case_and_have_their_ids() -> None:
     for k in (1, 2):
         episode, _ = play("rag", obeys, shelf("library"), passages=k)
-        ids = episode.turns[0].observation.evidence
-        assert len(ids) == k
-        assert ids[0].startswith("pneumonia")
-    found = shelf("library").documents(episode.turns[0])
-    assert found[0].startswith(DOCUMENTS[1].title)
+        assert len(episode.passages) == k
+        assert episode.passages[0].id.startswith("pneumonia")
+    assert episode.passages[0].title == DOCUMENTS[1].title
 
 
 @pytest.mark.parametrize("environment", [WORLD, ASKING], ids=["consultation", "questioning"])

@@ -74,7 +74,7 @@ def test_documents_of_an_interleaved_thought_count_too() -> None:
     case = world.test[0]
     said = (f"<think>Which one? <search>{case.truth.diagnosis}</search>", "</think>nothing")
     episode = play(Script(*said), reasoning, case)
-    shown = reasoning.documents(episode.turns[0])
+    shown = [passage.whole for passage in episode.turns[0].observation.passages or ()]
     assert shown
     place = [contains([text], case) for text in shown].index(True) + 1
     found = taken("places", episode, False)

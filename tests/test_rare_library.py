@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from workup.cases import open_source
 from workup.cases.publications import Groups, publications
-from workup.core.case import Source
+from workup.core.case import Passage, Source
 from workup.core.episode import Action
 from workup.core.errors import CaseError, UserError
 from workup.core.ports import Teaching
-from workup.environments.base.queries import drawn_case, names_in
+from workup.environments.base.queries import names_in
 from workup.environments.base.searching import SearchGrammar
+from workup.environments.base.teacher import drawn_case
 from workup.environments.consultation import Consultation
 from workup.environments.library import Library
 from workup.retrieval import open_retriever
@@ -191,7 +192,8 @@ def test_nobody_looks_up_his_own_paper(tmp_path: Path) -> None:
         grammar = SearchGrammar(subqueries=0, passages=2, **how)
         world = Library(open_retriever(str(tmp_path / "index")), Consultation((), ()), grammar)
         asked = Action("search", ("red spot",))
-        return list(asyncio.run(world.answer(cases[case], (), asked)).evidence)
+        passages = asyncio.run(world.answer(cases[case], (), asked)).passages
+        return [passage.id for passage in passages or ()]
 
     everything = ["OMIM:1 [PMID:10]", "OMIM:4 [PMID:40]"]
     assert (
@@ -337,9 +339,9 @@ def test_a_demonstration_names_what_it_read_of_diseases_that_nobody_lists(tmp_pa
 
 def test_what_is_no_passage_has_no_title(tmp_path: Path) -> None:
     _, source = taught(tmp_path, spotted("1", "PMID:1", ("OMIM:1", "Spotted fever 1")))
-    for text in ("", "Nothing was found.", "<evidence>Nothing was found.</evidence>"):
-        assert names_in(text, source, [*source.train, *source.test][0]) == []
-    shown = "<evidence>[1] Twin syndrome\nRed spot.\n[2] Blue disease\nBlue spot.</evidence>"
+    for passages in ((), (Passage("1", ""),)):
+        assert names_in(passages, source, [*source.train, *source.test][0]) == []
+    shown = [Passage("1", "Red spot.", "Twin syndrome"), Passage("2", "Blue disease\nBlue spot.")]
     assert names_in(shown, source, [*source.train, *source.test][0]) == [
         "Twin syndrome",
         "Blue disease",

@@ -26,7 +26,7 @@ from workup.core.case import Case, Statement, Truth
 from workup.core.episode import Completion, Ending, Episode, Turn
 from workup.core.errors import CaseError, RolloutError, UserError
 from workup.core.ports import Instruments
-from workup.environments.base.thoughts import Process, documents, thought, written
+from workup.environments.base.thoughts import Process, thought, written
 from workup.environments.reasoning import EXTRACTOR, Settings
 from workup.methods.base.searching import trigrams
 from workup.methods.medr3.progressive import Reads, check, progressive
@@ -291,8 +291,8 @@ def test_an_episode_written_down_is_taken_apart_again() -> None:
     episode = Episode(CLINIC.train[0], (), turns, Ending.DIAGNOSED)
     process = Process.of(written(episode))
     assert process.said == ("<think>x <search>fever</search>", "so</think><answer>gout</answer>")
-    assert list(process.passages) == documents(turns[0]) != []
-    assert process.thought == thought(episode)
+    assert list(process.passages) == [passage.whole for passage in episode.passages] != []
+    assert process.thought == thought(episode.actions)
 
 
 # --- the file -------------------------------------------------------------------------------------

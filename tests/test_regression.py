@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from rich.console import Console
 
+from workup.core.extras import install
 from workup.report import compare, regression
 from workup.report.regression import Effect, Observation, fit, regress, rows, separable
 from workup.runs import Outcome, Run
@@ -292,3 +293,16 @@ def test_the_papers_figures_are_as_printed() -> None:
         ("−1.706 (1.058)", "0.107"),
         ("1.479 (0.838)", "0.077"),
     ]
+
+
+def test_without_the_library_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything else of a comparison needs no statsmodels."""
+    played = outcomes(drawn(45, 0))
+    assert regress(played).effects
+    for name in [name for name in sys.modules if name.partition(".")[0] == "statsmodels"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "statsmodels", None)
+    found = regress(played)
+    assert found.effects == ()
+    assert found.problem.startswith("statsmodels is not installed; type: ")
+    assert install("regression") in found.problem

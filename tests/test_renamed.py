@@ -32,13 +32,14 @@ from workup.cases.clinic.renamed import (
 from workup.cases.clinic.tables import SUBSETS, clinic_tables
 from workup.cases.jsonl import line_of
 from workup.cases.knowledge import Categorical, TabularKnowledge
-from workup.core.case import Case, Source
+from workup.core.case import Case, Passage, Source
 from workup.core.episode import Action, Completion, Episode, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Doctor, Teaching
-from workup.environments.base.queries import drawn_case, known_findings, taught_diagnosis
+from workup.environments.base.queries import known_findings, taught_diagnosis
 from workup.environments.base.searched import Searched
 from workup.environments.base.searchers import IdealSearcher, RandomSearcher
+from workup.environments.base.teacher import drawn_case
 from workup.methods.base.searching import exact
 from workup.metrics.documents import doc_hit
 from workup.models.tiny import build_tokenizer
@@ -183,12 +184,12 @@ def test_a_made_up_name_finds_the_documents_of_its_disease() -> None:
     for index in range(3):
         case = source.test[index]
         for mark, name in called(case).items():
-            (entry,) = search(name.upper(), case).observation.evidence
-            assert entry.startswith(f"s-handbook-{int(mark[-2:])}")
-            found = search(name, case, papers)
-            first = [of[id.partition("#")[0]] for id in found.observation.evidence][:3]
+            (entry,) = search(name.upper(), case).observation.passages or ()
+            assert entry.id.startswith(f"s-handbook-{int(mark[-2:])}")
+            found = search(name, case, papers).observation.passages or ()
+            first = [of[passage.id.partition("#")[0]] for passage in found][:3]
             assert first == [mark] * 3
-            assert all(name in text for text in papers.documents(found)[:3])
+            assert all(name in passage.whole for passage in found[:3])
 
 
 def test_papers_are_the_plain_clinics_but_for_names() -> None:
@@ -284,9 +285,9 @@ def test_a_random_searcher_knows_what_it_has_read_and_no_more() -> None:
         shown = {
             name for name in called(case).values() if name in str(episode.turns[0].observation)
         }
-        assert set(meanings(case, SHELF.documents(episode.turns[0]))) == shown
+        assert set(meanings(case, [passage.whole for passage in episode.passages])) == shown
         assert case.truth.diagnosis in shown or episode.answer[0] != case.truth.diagnosis
-        assert doc_hit(episode, SHELF.documents) == (case.truth.diagnosis in shown)
+        assert doc_hit(episode) == (case.truth.diagnosis in shown)
 
 
 # --- two documents say what a name means ---
@@ -324,9 +325,9 @@ def test_a_disease_and_its_picture_stand_in_two_documents() -> None:
     case = LINKED.test[0]
     names = called(case)
     for number, shown in enumerate(pictures(case)):
-        (passage,) = linked(3).documents(search(shown, case, linked(3)))
+        (passage,) = search(shown, case, linked(3)).observation.passages or ()
         disease = names[f"disease{number:02}"]
-        assert passage == f"{disease}\nPicture: {shown}."
+        assert passage.whole == f"{disease}\nPicture: {shown}."
         whose = {disease: (f"disease{number:02}",)}
         assert not meanings(case, [disease])
         assert meanings(case, [disease, shown]) == whose
@@ -345,7 +346,7 @@ def test_two_searches_are_needed_and_enough() -> None:
         for most in (2, 3):
             on = linked(most)
             episode = play(IdealSearcher(LINKED, LINKED.knowledge, on), case, on)
-            texts = [text for turn in episode.turns for text in on.documents(turn)]
+            texts = [passage.whole for passage in episode.passages]
             _, shows = read_by_hand(texts)
             assert len(shows) == max(most - 2, 0)
             if most == 3:
@@ -441,8 +442,12 @@ def test_of_two_passages_about_one_name_the_better_one_counts() -> None:
     case, _ = drawn_case(RENAMED, 0, 0)
     one, other = [name for name in called(case).values() if name != case.truth.diagnosis][:2]
     findings = known_findings(RENAMED, case, shelf(RENAMED, told="record").grammar)[:2]
-    both = f"{one}\nFindings: {', '.join(findings)}."
-    read = [both, f"{one}\nNothing else.", f"{other}\nFindings: {findings[0]}."]
+    texts = {
+        f"Findings: {', '.join(findings)}.": one,
+        "Nothing else.": one,
+        f"Findings: {findings[0]}.": other,
+    }
+    read = [Passage(text, text, title) for text, title in texts.items()]
     for order in permutations(read):
         assert taught_diagnosis(order, RENAMED, case, findings) == one
 

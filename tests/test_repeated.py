@@ -14,7 +14,7 @@ from trained import trained
 from waiting import HANG, pause
 
 from workup import methods
-from workup.core.ports import Passage
+from workup.core.case import Passage
 from workup.retrieval.index import Index
 from workup.runs import Run
 

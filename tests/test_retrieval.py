@@ -28,8 +28,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import HANG
 
+from workup.core.case import Passage
 from workup.core.errors import UserError
-from workup.core.ports import Passage
 from workup.models.worker import computing
 from workup.retrieval import bm25, open_retriever, store, words
 from workup.retrieval.batching import Together

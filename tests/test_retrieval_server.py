@@ -29,8 +29,8 @@ from serving import free_port
 from waiting import HANG, until
 from werkzeug import Request, Response
 
+from workup.core.case import Passage
 from workup.core.errors import RolloutError, UserError
-from workup.core.ports import Passage
 from workup.retrieval import calls, local, open_retriever
 from workup.retrieval.batching import Together
 from workup.retrieval.calls import Caller

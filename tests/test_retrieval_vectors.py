@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 from command_line import Call
 
-from workup.core.case import Case, FixedSource, Truth
+from workup.core.case import Case, FixedSource, Passage, Truth
 from workup.core.errors import UserError
-from workup.core.ports import Passage
 from workup.environments.exams import exam_sources
 from workup.environments.exams.exam_base import ExamBase
 from workup.environments.exams.rages import ExamSimulator, RagesSettings

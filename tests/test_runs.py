@@ -19,7 +19,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workup.core.case import Case, Fact, Kind, Truth
+from workup.core.case import Case, Fact, Kind, Passage, Truth
 from workup.core.episode import (
     Action,
     Completion,
@@ -27,13 +27,14 @@ from workup.core.episode import (
     Episode,
     Message,
     Observation,
+    Part,
     Score,
     Turn,
 )
 from workup.core.errors import UserError, WorkupError
 from workup.runs import Record, Run, versions
 from workup.runs.packed import opened
-from workup.runs.record import flat
+from workup.runs.record import flat, turns_of
 from workup.runs.store import Store
 from workup.runs.untouched import Untouched
 
@@ -68,15 +69,29 @@ truths = st.builds(
 cases = st.builds(Case, text, text, truths, text, st.tuples(text), facts, text)
 
 
+passages = st.builds(Passage, text, text, text)
+
+
 @st.composite
 def turns(draw: st.DrawFn) -> Turn:
     ids = draw(st.lists(st.integers(0, 2**31 - 1), max_size=4))
     logprobs = draw(st.lists(singles, min_size=len(ids), max_size=len(ids)))
     completion = Completion(draw(text), tuple(ids), tuple(logprobs), draw(st.booleans()))
-    action = Action(draw(text), tuple(draw(st.lists(text, max_size=2))), draw(st.integers(0, 5)))
     named = st.lists(text, max_size=2).map(tuple)
+    parts = draw(st.lists(st.builds(Part, text, named), max_size=2))
+    action = Action(draw(text), draw(named), draw(st.integers(0, 5)), tuple(parts))
+    found = draw(st.none() | st.lists(passages, max_size=3).map(tuple))
+    # Some are shown as they are and in their order, as a library's are; some are not.
+    shown = draw(st.permutations([*(each.whole for each in found or ()), "[1] ", ""]))
+    reply = (*draw(messages), Message("user", draw(st.sampled_from(["", " ", "\n"])).join(shown)))
     observation = Observation(
-        draw(messages), draw(named), draw(text), draw(st.booleans()), draw(named)
+        reply,
+        draw(named),
+        draw(text),
+        draw(st.booleans()),
+        draw(named),
+        draw(st.booleans()),
+        found,
     )
     return Turn(
         tuple(draw(st.lists(st.integers(0, 9), max_size=4))), completion, action, observation
@@ -151,6 +166,22 @@ def test_what_an_observation_says_besides_its_text_is_kept(run: Run) -> None:
     run.write([simple(episode=replace(simple().episode, turns=(replace(turn, observation=seen),)))])
     (record,) = run.episodes()
     assert record.episode.turns[0].observation == seen
+
+
+def test_passages_are_kept_as_places_in_the_reply(run: Run) -> None:
+    """Texts that the reply shows in this order stand nowhere else; the others are written down."""
+    (turn,) = simple().episode.turns
+    found = [Passage(f"p{n}", f"{n} {'x' * 5_000}", "a title") for n in range(3)]
+    shown = "\n".join(f"[{n}] {each.whole}" for n, each in enumerate(found, 1))
+    hidden = Passage("q", "not shown")
+    for passages, room in (((), 2), ((*found, hidden), 100), ((found[2], found[0]), 5_100)):
+        seen = replace(turn, observation=Observation((Message("user", shown),), passages=passages))
+        run.write([simple(episode=replace(simple().episode, turns=(seen,)))])
+        (record,) = run.episodes()
+        assert record.episode.turns == (seen,)
+        (row,) = run._store.query("SELECT turns FROM episodes")
+        (told,) = turns_of(row["turns"])
+        assert len(str(told["passages"])) <= room
 
 
 @settings(
@@ -574,12 +605,12 @@ def test_a_damaged_database_is_one_clear_line(run: Run) -> None:
         list(run.episodes())
 
 
-@pytest.mark.parametrize(("format", "said"), [(99, "a newer workup"), (1, "an earlier workup")])
+@pytest.mark.parametrize(("format", "said"), [(99, "a newer workup"), (2, "an earlier workup")])
 def test_another_format_is_refused(run: Run, format: int, said: str) -> None:
     run.write([simple()])
     run._store._open().execute(f"PRAGMA user_version = {format}")
     run.close()
-    there = rf"{said} \(format {format}, this one reads 2\)"
+    there = rf"{said} \(format {format}, this one reads 3\)"
     for store in (Store, Untouched):
         with pytest.raises(UserError, match=there) as told:
             Run.open(run.path, store)

@@ -12,9 +12,8 @@ from serving import Server, saying, serving
 from workup.cases.clinic.graph import Triple, triples, verbalise
 from workup.cases.clinic.library import library
 from workup.cases.jsonl import LONGEST_ENTITY, MOST_STATEMENTS
-from workup.core.case import Statement
+from workup.core.case import Passage, Statement
 from workup.core.errors import RolloutError
-from workup.core.ports import Passage
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.roles.judges.levels import ModelLevels, level_of
 from workup.roles.judges.statements import ExactStatements, ModelStatements

@@ -66,9 +66,9 @@ def test_each_passage_is_what_its_name_says(index: int, seed: int, longest: int)
 
     naming = {NAMED, MISNAMED, DENIED}
     assert {state for state in STATES if named(shown[state])} - {SHUFFLED} == naming
-    foreign = mentioned(shown[OTHER], tuple(CLINIC.diagnoses))
+    foreign = mentioned((shown[OTHER],), tuple(CLINIC.diagnoses))
     assert foreign
-    assert mentioned(shown[MISNAMED], tuple(CLINIC.diagnoses)) == (case.truth.diagnosis,)
+    assert mentioned((shown[MISNAMED],), tuple(CLINIC.diagnoses)) == (case.truth.diagnosis,)
     assert sorted(shown[SHUFFLED].split()) == sorted(shown[NAMED].split())
     assert shown[DENIED].startswith(shown[NAMED])
     for state in (NAMED, MISNAMED, OTHER, TRIVIA, SHUFFLED):

@@ -22,9 +22,10 @@ from workup.core.statistics import Estimate
 from workup.loops.evaluation import suites
 from workup.loops.evaluation.suites import Suite
 from workup.loops.evaluation.suites.play import Asked, _arms, start
+from workup.metrics import known
 from workup.report import build, compare, suite
 from workup.report.live import print_result, show
-from workup.runs import Run, warnings
+from workup.runs import Run
 
 TWO = """
 about: "Two clinics"
@@ -312,8 +313,10 @@ def test_warnings_name_the_benchmark(folder: Path) -> None:
     entry["benchmarks"]["larger"]["malformed"]["mean"] = 0.9
     stream = StringIO()
     print_result(summary, Console(file=stream, width=200))
+    caveat = known.metric("malformed").caveat
+    assert caveat is not None
     assert [line for line in stream.getvalue().splitlines() if "could not be read" in line] == [
-        f"{label} on larger: {warnings.CHECKS[0].text.format(share='90 %')}"
+        f"{label} on larger: {caveat.text.format(share='90 %')}"
     ]
 
 

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from serving import free_port
 from waiting import HANG, until
 
-from workup.core.case import Case, Fact, Truth
+from workup.core.case import Case, Fact, Passage, Truth
 from workup.core.episode import (
     Action,
     Completion,
@@ -41,6 +41,7 @@ from workup.core.episode import (
 )
 from workup.core.errors import UserError
 from workup.core.extras import install
+from workup.metrics.known import metric
 from workup.report import build, figures
 from workup.runs import Record, Run
 from workup.runs.summary import summarise
@@ -296,7 +297,8 @@ def test_an_episode_shows_all_that_was_said_and_scored(
     assert all(fact.text in text for fact in episode.case.truth.facts)
     assert record.score is not None
     assert f"{record.score.total:+.2f}".replace("-", "−") in text
-    assert all(name in text for name in (*record.score.parts, *record.measures))
+    headings = [metric(name).title for name in record.measures]
+    assert all(name in text for name in (*record.score.parts, *headings))
 
 
 def test_every_token_is_shown_with_its_figures(
@@ -542,7 +544,9 @@ def test_a_run_tells_its_money_and_the_time_left(tmp_path: Path) -> None:
 def test_passages_are_named_as_the_reward_saw_them(tmp_path: Path) -> None:
     episode = example_run.record(1, "trained", 0, 0).episode
     first = episode.turns[0]
-    found = Observation((Message("user", "[1] Gout\nUrate."),), ("library:17",), "search: gout")
+    reply = (Message("user", "[1] Gout\nUrate."),)
+    passage = Passage("library:17", "Urate.", "Gout")
+    found = Observation(reply, item="search: gout", passages=(passage,))
     turns = (replace(first, observation=found), *episode.turns[1:])
     record = Record("trained", replace(episode, turns=turns), correct=True)
     with Run.create(tmp_path / "run", CONFIG, {}) as run:

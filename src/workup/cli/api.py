@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from workup.core.errors import UserError
+from workup.core.extras import explained
 from workup.loops.training import folds as training
 from workup.report import live
 from workup.runs import Run, settings
 
 
+@explained()
 def train(method: str, *, out: str | Path, quiet: bool = False, **values: Any) -> Run:
     """Trains and returns the finished run.
 
@@ -23,6 +25,7 @@ def train(method: str, *, out: str | Path, quiet: bool = False, **values: Any) -
         return training.start(read, Path(out), view)
 
 
+@explained()
 def evaluate(
     policy: str | Path,
     *,
@@ -46,6 +49,7 @@ def evaluate(
         return folds.start(read, Path(out), view)
 
 
+@explained()
 def evaluate_suite(
     doctors: str | Path | Sequence[str | Path],
     suite: str | Path,
@@ -70,6 +74,7 @@ def evaluate_suite(
         return start(asked, Path(out), view)
 
 
+@explained()
 def resume(run: str | Path, **changes: Any) -> Run:
     """Goes on with an interrupted run, training or evaluation.
 
@@ -105,6 +110,7 @@ def go_on(run: Path, view: live.Live, changes: Mapping[str, Any] | None = None) 
     return how(run, view, changes)
 
 
+@explained()
 def compare(runs: Sequence[str | Path], *, apart: bool = False) -> dict[str, Any]:
     """The figures of `workup compare`, in the form of its --json.
 

@@ -30,6 +30,7 @@ from workup.cli import (
 )
 from workup.cli.common import CASES, EvaluateHelp, Source, Strict, TrainHelp
 from workup.core.errors import BudgetError, UserError, WorkupError
+from workup.core.extras import explained
 
 INTERRUPTED = 130
 
@@ -71,7 +72,8 @@ def main() -> None:
     # Otherwise the hub's library would send the name of this program to the hub.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     try:
-        status = app(sys.argv[1:] or ["--help"], prog_name="workup", standalone_mode=False)
+        with explained():
+            status = app(sys.argv[1:] or ["--help"], prog_name="workup", standalone_mode=False)
     except typer.Exit as done:
         status = done.exit_code
     except typer.Abort:

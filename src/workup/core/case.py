@@ -112,6 +112,29 @@ class Case:
     category: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of a document that a search found.
+
+    Scores fall with the rank; those of two searches cannot be compared.
+    """
+
+    id: str
+    text: str
+    title: str = ""
+    score: float = 0.0
+
+    @property
+    def whole(self) -> str:
+        """The title and the text, a line each; only one of them where the other is empty."""
+        return "\n".join(filter(None, (self.title, self.text)))
+
+    @property
+    def heading(self) -> str:
+        """The first line: the title, or where there is none the text's first line."""
+        return self.whole.partition("\n")[0]
+
+
 Evidence = dict[str, tuple[str, ...]]
 """An item's name → the ids of the facts that its answer revealed.
 

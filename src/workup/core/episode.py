@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from workup.core.case import Case, Kind
+from workup.core.case import Case, Kind, Passage
 
 # Two kinds of actions are in every environment: the diagnosis, which ends the encounter, and what
 # could not be read.
@@ -51,16 +51,34 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
-    """What the doctor did: the only parse of its text; environment and rewards read the same one.
+class Part:
+    """What a completion says besides its action, under a name of the environment's grammar.
 
-    `kind` is a tag of the environment's grammar ("ask", "diagnose", …) or "malformed". `content`
-    holds the tag's items in order. `errors` counts violations of the grammar.
+    `items` are its texts in order: the candidates of a list, the one text of a thought.
+    """
+
+    name: str
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What the doctor said and did: the only parse of its text.
+
+    Environment, rewards, measures and exports read this one. `kind` is a tag of the environment's
+    grammar ("ask", "diagnose", …) or "malformed". `content` holds the tag's items in order.
+    `errors` counts violations of the grammar. `parts` are all else that was read: refinements,
+    thoughts, ranked lists. A part that the text does not have is left out.
     """
 
     kind: str
     content: tuple[str, ...] = ()
     errors: int = 0
+    parts: tuple[Part, ...] = ()
+
+    def part(self, name: str) -> tuple[str, ...]:
+        """The items of the part of this name; empty where the text does not have it."""
+        return next((part.items for part in self.parts if part.name == name), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +90,9 @@ class Observation:
     what a readable request means, or has nothing on it: the reply then says neither that a finding
     is there nor that it is not. `sources` says of each ordered result where it came from,
     in the order of the orders, as `workup.environments.exams.rages.ResultSource` names it; it is
-    empty where nothing is ordered.
+    empty where nothing is ordered. `passages` are what a search returned, in their order and as the
+    doctor reads them in `messages`, with scores of 0; it is empty where the search found nothing,
+    and None where nothing was searched.
     """
 
     messages: tuple[Message, ...] = ()
@@ -81,6 +101,7 @@ class Observation:
     done: bool = False
     sources: tuple[str, ...] = ()
     understood: bool = True
+    passages: tuple[Passage, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +138,16 @@ class Episode:
     def discovered(self) -> frozenset[str]:
         """The ids of the facts revealed so far: CRAFT's δ(τ, F) by identity (CR-5)."""
         return frozenset(fact for turn in self.turns for fact in turn.observation.evidence)
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What the doctor did, turn by turn."""
+        return tuple(turn.action for turn in self.turns)
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """All passages that the turns' searches returned, in order."""
+        return tuple(each for turn in self.turns for each in turn.observation.passages or ())
 
     @property
     def questions(self) -> int:

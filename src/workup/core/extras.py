@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -18,6 +19,17 @@ from typing import Any
 from workup.core.errors import UserError, unknown
 
 EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "huggingface_hub": "train",
+    "trl": "train",
+    "peft": "train",
+    "accelerate": "train",
+    "datasets": "train",
+    "safetensors": "train",
+    "tokenizers": "train",
+    "pyarrow": "parquet",
+    "statsmodels": "regression",
     "starlette": "retrieval",
     "uvicorn": "retrieval",
     "faiss": "dense",
@@ -44,11 +56,22 @@ def wanted(module: str, extra: str = "") -> Any:
 
     `extra` is the extra that the message names; without it the library's own one.
     """
-    try:
+    with explained(extra):
         return import_module(module)
+
+
+@contextmanager
+def explained(extra: str = "") -> Iterator[None]:
+    """Turns the failed import of an optional library into a UserError that says what to install.
+
+    It is a decorator too. `extra` is the extra that the message names; without it the library's own
+    one. The failed import of any other module passes.
+    """
+    try:
+        yield
     except ModuleNotFoundError as error:
-        package = module.partition(".")[0]
-        if error.name != package:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS and package not in BY_HAND:
             raise
         command = BY_HAND.get(package) or install(extra or EXTRAS[package])
         raise UserError(f"{package} is not installed; type: {command}") from error

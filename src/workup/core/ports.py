@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from workup.core.case import Case, Evidence, Source
+from workup.core.case import Case, Evidence, Passage, Source
 from workup.core.episode import (
     Action,
     Batch,
@@ -154,10 +154,6 @@ class About(Protocol):
     @property
     def searches(self) -> bool:
         """Whether documents can be searched."""
-        ...
-
-    def documents(self, turn: Turn) -> Sequence[str]:
-        """The texts of the documents that the turn returned; none if nothing is searched."""
         ...
 
     @property
@@ -370,19 +366,6 @@ class Judge(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A piece of a document that a search found.
-
-    Scores fall with the rank; those of two searches cannot be compared.
-    """
-
-    id: str
-    text: str
-    title: str = ""
-    score: float = 0.0
-
-
 class Retriever(Protocol):
     """A library that can be searched: at most `k` passages, best first; none if nothing matches.
 
@@ -532,7 +515,7 @@ class LiveModel(Protocol):
 
     @property
     def policy(self) -> LivePolicy:
-        """What samples with these weights."""
+        """What samples with these weights; it is refreshed after every change."""
         ...
 
     def chat(self) -> Model:
@@ -564,7 +547,8 @@ class Engine(Protocol):
 
     Each call of `sft`, `dpo` or `grpo` is one stage with checkpoints of its own. The same calls in
     the same order, after an interruption, continue: finished stages load what they ended with, the
-    unfinished one goes on from its newest checkpoint.
+    unfinished one goes on from its newest checkpoint. A checkpoint holds weights, optimiser,
+    schedule and random state, so that a run ends as it would have ended.
 
     The caller sets `on_step(step, metrics)`. The engine calls it on every process after step 1, 2,
     … of a stage, with what it measured of the update (loss, grad_norm, lr, …).
@@ -581,10 +565,15 @@ class Engine(Protocol):
     def sft(
         self, batches: Iterable[Sequence[Demonstration | Sample]], steps: int, rate: Any
     ) -> None:
-        """Supervised fine-tuning on this process's share of `steps` batches.
+        """Supervised fine-tuning: `steps` updates, each on this process's share of the next batch.
 
-        The loss of a sample is on its own token ids where its mask is True. `rate` says how the
-        learning rate changes (`engines.settings.RateSettings`).
+        `workup.rl.samples.rows` lays out demonstrations and samples alike
+        (`workup.rl.samples.Packed`): the loss is on the tokens that are `labelled`, each predicted
+        at its place in `parents`. Where a row is `branched`, several endings follow one beginning;
+        an ending sees that beginning up to `reach`, and itself. The loss of a sample is on its own
+        token ids where its mask is True. `rate` says how the learning rate changes
+        (`engines.settings.RateSettings`). `batches` always begin with the first one: an engine that
+        continues a stage skips what is done.
         """
         ...
 
@@ -595,12 +584,17 @@ class Engine(Protocol):
     def grpo(self, collect: Collect, steps: int) -> None:
         """Policy gradient on the samples of `steps` batches.
 
-        `collect(policy, step)`, step from 0, returns this process's samples.
+        `workup.rl.running.run_to_end` of `collect(policy, step)`, step from 0, gives this process's
+        samples. Only tokens in a sample's `mask` are learned, with their `advantages` and the
+        `logprobs` that they were drawn with.
         """
         ...
 
     def done(self, kind: str) -> int:
-        """How many steps of the next stage ("sft", "dpo", "grpo") an earlier session finished."""
+        """How many steps of the next stage ("sft", "dpo", "grpo") its newest checkpoint has.
+
+        0 for a new run. What the run folder holds of later steps is dropped.
+        """
         ...
 
     def stop(self) -> None:
@@ -617,5 +611,8 @@ class Engine(Protocol):
 
     @property
     def recipe(self) -> str:
-        """What affects the weights besides settings and data: tokenizer, device, libraries."""
+        """What affects the weights besides settings and data: tokenizer, device, libraries.
+
+        Runs share a warm start only where it is the same.
+        """
         ...

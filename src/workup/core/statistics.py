@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -471,11 +472,11 @@ def _score_of_gap(cases: _Cases) -> Bounds:
 def wilson(share: float, n: float) -> Bounds:
     """Wilson's score interval at LEVEL for a share of `n` > 0 trials.
 
-    Neither number needs to be an integer.
+    Neither number needs to be an integer. Source: Wilson 1927, "Probable inference, the law of
+    succession, and statistical inference".
     """
-    from statsmodels.stats.proportion import proportion_confint  # takes a second to load
-
-    low, high = proportion_confint(share * n, n, alpha=1 - LEVEL, method="wilson")
-    return min(float(low), share), max(
-        float(high), share
-    )  # rounding must not push an end past the share
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    # Rounding must not push an end past the share, nor out of [0, 1].
+    return max(0.0, min(centre - half, share)), min(1.0, max(centre + half, share))

@@ -62,8 +62,9 @@ async def conclude(episode: Episode, diagnoser: Diagnoser, environment: Environm
     name = await diagnoser.diagnose(gathered)
     if not name:
         return gathered
-    said, action = Completion(environment.write(DIAGNOSE, name)), Action(DIAGNOSE, (name,))
-    last = Turn((), said, action, Observation(done=True))
+    text = environment.write(DIAGNOSE, name)
+    action = Action(DIAGNOSE, (name,), parts=environment.read(text).parts)
+    last = Turn((), Completion(text), action, Observation(done=True))
     return replace(gathered, turns=(*gathered.turns, last), ending=Ending.DIAGNOSED)
 
 

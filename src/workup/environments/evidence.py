@@ -28,12 +28,11 @@ from workup.environments.base.lists import (
     CANDIDATES,
     DIAGNOSIS,
     EXAMINATIONS,
-    Said,
     boxed,
     lists,
-    take_apart,
     written,
 )
+from workup.environments.base.lists import read as read_lists
 from workup.environments.base.ranked_doctor import RankedDoctor
 from workup.environments.base.ranked_teacher import MOST_CANDIDATES, RankedTeaching
 from workup.environments.base.rankers import Rankers
@@ -316,13 +315,9 @@ class EvidenceSeeking(Encounter):
         shown = "\n".join(line for line in lines if line)
         return Message("system", self._rules(wording)), Message("user", shown)
 
-    def take_apart(self, text: str) -> Said:
-        """The one parse of a completion, for the environment, the rewards and the measures."""
-        return take_apart(text, self.settings.final == "list")
-
     def read(self, text: str) -> Action:
-        """`workup.environments.base.lists.take_apart`. Linear, never raises."""
-        return self.take_apart(text).action
+        """`workup.environments.base.lists.read`. Linear, never raises."""
+        return read_lists(text, self.settings.final == "list")
 
     def write(self, kind: str, content: str) -> str:
         """A diagnosis, or an order of one examination without any candidate."""
@@ -430,7 +425,7 @@ class EvidenceSeeking(Encounter):
         """Ranked lists of the exact posterior (`RankedTeaching`)."""
         own = self.settings
         teacher = RankedTeaching(self, teaching.focus, own.vague, self._group, own.lengths)
-        return teacher.demonstrate(source, seed, index)
+        return teacher.demonstrate(source, self, seed, index)
 
     # --- wording ---
 

@@ -135,10 +135,7 @@ class Inquiry(library.Library):
         Raises RolloutError when the patient gives up or the library cannot be reached.
         """
         if action.kind != ASK:
-            seen = await super().answer(case, past, action)
-            # Only the patient tells findings: a passage whose id is that of a fact tells none.
-            facts = {fact.id for fact in (*case.given, *case.truth.facts)}
-            return replace(seen, evidence=tuple(id for id in seen.evidence if id not in facts))
+            return await super().answer(case, past, action)
         if len(past) >= self.max_turns - 1:
             return Observation((Message("user", CONCLUDE),))
         # The patient has heard the questions alone, so that no passage is taken for its own answer.

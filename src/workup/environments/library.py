@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from workup.core.case import Source
-from workup.core.episode import DIAGNOSE, Action, Turn
-from workup.core.ports import Demonstration, Environment, Passage, Retriever, Teaching
+from workup.core.case import Passage, Source
+from workup.core.episode import DIAGNOSE, Action
+from workup.core.ports import Demonstration, Environment, Retriever, Teaching
 from workup.core.text import THINK, tagged
 from workup.environments.base.encounter import fitting
 from workup.environments.base.library_teacher import OPEN_BOOKS, LibraryTeaching, Refined
@@ -26,7 +26,7 @@ from workup.environments.base.searching import (
     REFINE,
     SEARCH,
     SearchGrammar,
-    passages,
+    numbered,
 )
 from workup.environments.consultation import Consultation
 
@@ -102,9 +102,6 @@ class Library(Searched):
     def queried(self) -> int:
         return self._teaching.queried
 
-    def documents(self, turn: Turn) -> Sequence[str]:
-        return passages(turn)
-
     def demonstrate(
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
@@ -121,14 +118,14 @@ class Library(Searched):
         too many or of more than 500 characters, and anything at all after the action. Text outside
         of blocks before it is no error, nor is a thought that a chat template opened.
         """
-        return self.grammar.take_apart(text).action
+        return self.grammar.read(text)
 
     def write(self, kind: str, content: str) -> str:
         """Whatever is no diagnosis is searched for."""
         return tagged(DIAGNOSIS if kind == DIAGNOSE else SEARCH, content)
 
     def show(self, found: Sequence[Passage]) -> str:
-        return tagged(EVIDENCE, self.numbered(found))
+        return tagged(EVIDENCE, numbered(found))
 
     @property
     def _rules(self) -> str:

@@ -20,16 +20,16 @@ from workup.cases.clinic.graph import canonical, reference, stated, statements, 
 from workup.cases.clinic.library import library
 from workup.cases.clinic.renamed import heard, said, unmarked
 from workup.cases.jsonl import MOST_STATEMENTS
-from workup.core.case import Case, Source
+from workup.core.case import Case, Passage, Source
 from workup.core.episode import DIAGNOSE, Action, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Demonstration, Environment, Model, Passage, Retriever, Teaching
+from workup.core.ports import Demonstration, Environment, Model, Retriever, Teaching
 from workup.core.text import THINK, normalise, tagged
 from workup.environments.base.encounter import fitting
 from workup.environments.base.reasoning_teacher import MOST_REPEATED, ReasoningTeaching
 from workup.environments.base.searched import CLINIC, Searched, SearchedSettings, clinic_of, opened
 from workup.environments.base.searching import SEARCH, SearchGrammar
-from workup.environments.base.thoughts import ANSWER, DOCUMENT, documents, take_apart
+from workup.environments.base.thoughts import ANSWER, DOCUMENT, document, read
 from workup.environments.consultation import Consultation
 from workup.roles.judges.levels import LevelJudge, ModelLevels
 from workup.roles.judges.statements import TOKENS, ExactStatements, ModelStatements, StatementReader
@@ -123,7 +123,8 @@ class Reasoning(Searched):
         grades all documents of the turn. Raises RolloutError if it cannot, UserError if nobody has
         the role.
         """
-        known = [self._known.levels.get(id.partition("#")[0]) for id in turn.observation.evidence]
+        passages = turn.observation.passages or ()
+        known = [self._known.levels.get(passage.id.partition("#")[0]) for passage in passages]
         if None not in known:
             return tuple(each for each in known if each is not None)
         if self._grader is None:
@@ -131,7 +132,7 @@ class Reasoning(Searched):
                 "the evidence level of these documents is not known: name a model with "
                 f"roles.{GRADER}=endpoint:NAME, or type reward.without=[quality]"
             )
-        return await self._grader.levels([Passage("", text) for text in documents(turn)])
+        return await self._grader.levels(passages)
 
     def references(self, case: Case) -> tuple[str, ...]:
         """Reference reasoning for the case: its own, or what the built-in clinic's graph says."""
@@ -163,9 +164,6 @@ class Reasoning(Searched):
     def queried(self) -> int:
         return self.teaching.queried
 
-    def documents(self, turn: Turn) -> Sequence[str]:
-        return documents(turn)
-
     def demonstrate(
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
@@ -181,7 +179,7 @@ class Reasoning(Searched):
         the thought, an answer before its end or not directly behind it, an action that says nothing
         or is longer than 500 characters, and anything at all after the action.
         """
-        return take_apart(text).action
+        return read(text)
 
     def write(self, kind: str, content: str) -> str:
         """Whatever is no diagnosis is searched for; a diagnosis closes the thought."""
@@ -190,7 +188,7 @@ class Reasoning(Searched):
         return tagged(SEARCH, content)
 
     def show(self, found: Sequence[Passage]) -> str:
-        return tagged(DOCUMENT, self.numbered(found))
+        return document(found)
 
     @property
     def _rules(self) -> str:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from workup.core.case import Case
-from workup.core.episode import Episode, Turn
+from workup.core.episode import Episode
 from workup.core.text import normalise, places, without_markup
+from workup.metrics.metric import PAGED, Metric
+
+DOC_HIT = Metric(
+    "doc_hit",
+    "share of the episodes in which a document that was found names the true diagnosis",
+    "Doc_Hit",
+    rank=510,
+    where=PAGED,
+)
+HIT_IF_SEARCHED = Metric(
+    "hit_if_searched",
+    "the same share of the episodes that found any document",
+    undefined="where no document was found",
+    rank=511,
+    where=PAGED,
+)
 
 
 def contains(texts: Iterable[str], case: Case) -> bool:
@@ -34,14 +50,12 @@ def stands_in(names: Iterable[str], texts: Iterable[str]) -> bool:
     )
 
 
-def doc_hit(episode: Episode, documents: Callable[[Turn], Sequence[str]]) -> float:
-    """Doc_Hit ∈ {0, 1}: whether any document of any turn holds the diagnosis.
+def doc_hit(episode: Episode) -> float:
+    """Doc_Hit ∈ {0, 1}: whether any passage of any turn holds the diagnosis.
 
     C-MIG Eq. 14. 0 if nothing was retrieved.
     """
-    return float(
-        contains((text for turn in episode.turns for text in documents(turn)), episode.case)
-    )
+    return float(contains((passage.whole for passage in episode.passages), episode.case))
 
 
 def _forms(text: str) -> Iterator[str]:

@@ -12,6 +12,65 @@ from workup.core.case import Case, Fact
 from workup.core.episode import DIAGNOSE, MALFORMED, Episode, Turn
 from workup.core.errors import UserError
 from workup.core.text import normalise
+from workup.metrics.metric import TABLES, Caveat, Metric, Where
+
+_WEIGHED = "where none was found, or nobody has scored their criticality"
+CRITICAL = Metric(
+    "critical",
+    "of the findings that were found, the share that is pathognomonic (criticality 3)",
+    undefined=_WEIGHED,
+    rank=40,
+    where=TABLES | Where.LIVE,
+    always=True,
+    curve="Critical share of what was found",
+)
+NOISE = Metric(
+    "noise",
+    "of the findings that were found, the share that is irrelevant (criticality 0)",
+    undefined=_WEIGHED,
+    rank=50,
+    where=TABLES | Where.LIVE,
+    always=True,
+    curve="Noise share of what was found",
+)
+NOT_UNDERSTOOD = Metric(
+    "not_understood",
+    "share of the readable questions that the patient or the record did not understand, or has "
+    "nothing on",
+    undefined="where nothing readable was asked",
+    rank=60,
+    where=Where.TERMINAL | Where.PAGES,
+    least=0.005,  # the smallest share that two decimals do not show as .00
+    caveat=Caveat(
+        0.1,
+        "{share} of its questions were not understood, or the record has nothing on them: part of "
+        "what it gets wrong is the exact patient's (roles.patient or roles.simulator puts a model "
+        "in its place)",
+    ),
+)
+COVERAGE = Metric(
+    "coverage",
+    "share of all hidden findings that were found",
+    undefined="where nothing can be asked, or nothing is hidden",
+    rank=70,
+    where=Where.PAGES,
+    always=True,
+    curve="Share of the findings found",
+)
+RECALL = Metric(
+    "recall",
+    "criticality of the findings that were found, as a share of that of all hidden ones",
+    undefined="where nothing can be asked, or nobody has scored the findings' criticality",
+    where=Where.NOWHERE,
+)
+REPEATS = Metric(
+    "repeats",
+    "share of the questions that had been asked before",
+    undefined="where nothing was asked",
+    rank=85,
+    where=Where.LIVE,
+)
+METRICS = (CRITICAL, NOISE, NOT_UNDERSTOOD, COVERAGE, RECALL, REPEATS)
 
 
 def found(episode: Episode) -> tuple[Fact, ...]:

@@ -1,4 +1,4 @@
-"""The measures of one episode: the numbers that evaluations average and plot."""
+"""The measures of every episode: the numbers that evaluations average and plot."""
 
 from __future__ import annotations
 
@@ -6,12 +6,100 @@ from collections.abc import Mapping
 
 from workup.core.episode import DIAGNOSE, MALFORMED, Ending, Episode
 from workup.core.ports import Environment
-from workup.environments.base.lists import take_apart
+from workup.environments.base.lists import candidates
 from workup.environments.base.searching import SEARCH
 from workup.metrics import facts
-from workup.metrics.documents import doc_hit
+from workup.metrics.documents import DOC_HIT, HIT_IF_SEARCHED, doc_hit
+from workup.metrics.metric import ANY, COUNT, PAGED, TABLES, Caveat, Metric, Where
 
 LISTS = "differential"  # the further measure that environments of ranked lists take by themselves
+SEARCHES = Metric(
+    "searches", "how many searches the doctor wrote", range=COUNT, rank=512, where=PAGED
+)
+DDX = Metric(
+    "ddx",
+    "how many candidates the first turn ranks",
+    "#DDx",
+    undefined="where no list could be read",
+    range=COUNT,
+    rank=220,
+    curve="Candidates in the first list (#DDx)",
+)
+METRICS = (
+    Metric(
+        "accuracy",
+        "share of the diagnoses that the judge found right",
+        rank=10,
+        where=TABLES | Where.LIVE,
+        always=True,
+        macro="diagnosis",
+        curve="Accuracy",
+    ),
+    Metric(
+        "macro_accuracy",
+        "accuracy of each true diagnosis, averaged over the diagnoses",
+        "macro",
+        rank=20,
+        always=True,
+    ),
+    Metric(
+        "questions",
+        "actions before the diagnosis, unreadable ones included",
+        range=COUNT,
+        digits=1,
+        rank=30,
+        where=TABLES | Where.LIVE,
+        always=True,
+        curve="Questions per case",
+    ),
+    *facts.METRICS,
+    Metric(
+        "return",
+        "sum of the episode's rewards; compare it only between runs with one reward",
+        undefined="where no reward was paid",
+        range=ANY,
+        rank=80,
+        where=Where.PAGES,
+    ),
+    DDX,
+    # Found by a reward (`Score.measures`): that of `workup.methods.medr3`.
+    Metric(
+        "truncated_graph",
+        "share of the episodes whose graph has more paths than are enumerated, so that R_logical "
+        "counts the shorter ones alone",
+        "graphs truncated",
+        undefined="where no graph was scored",
+        rank=230,
+        where=PAGED,
+    ),
+    DOC_HIT,
+    HIT_IF_SEARCHED,
+    SEARCHES,
+    Metric(
+        "malformed",
+        "share of the turns that could not be read as an action",
+        undefined="where there was no turn",
+        rank=55,
+        where=Where.NOWHERE,
+        caveat=Caveat(
+            0.5,
+            "{share} of its turns could not be read, so its accuracy says more about the format "
+            "than about its diagnoses (a transcript shows what it wrote)",
+        ),
+    ),
+    *(
+        Metric(
+            ending.name.lower(), f"share of the episodes that ended: {ending}", where=Where.NOWHERE
+        )
+        for ending in Ending
+    ),
+    Metric(
+        "cost",
+        "sum of the costs of what was asked; 1 each where the cases name none",
+        range=COUNT,
+        where=Where.NOWHERE,
+    ),
+)
 
 
 def measure(
@@ -55,7 +143,7 @@ def measure(
         **({"not_understood": facts.not_understood(episode)} if asks else {}),
         "malformed": malformed / len(episode.turns) if episode.turns else None,
         **{ending.name.lower(): float(episode.ending is ending) for ending in Ending},
-        **(_retrieval(episode, environment) if environment.about.searches else {}),
+        **(_retrieval(episode) if environment.about.searches else {}),
         **({"ddx": ddx(episode)} if LISTS in environment.about.measures else {}),
         "cost": sum(
             costs.get(turn.observation.item, 1.0)
@@ -67,16 +155,15 @@ def measure(
 
 def ddx(episode: Episode) -> float | None:
     """#DDx: how many candidates the first turn ranks (ES-14); None where no list could be read."""
-    first = take_apart(episode.turns[0].completion.text).candidates if episode.turns else ()
+    first = candidates(episode.turns[0].action) if episode.turns else ()
     return float(len(first)) or None
 
 
-def _retrieval(episode: Episode, environment: Environment) -> dict[str, float | None]:
-    hit = doc_hit(episode, environment.about.documents)
-    searched = any(map(environment.about.documents, episode.turns))
+def _retrieval(episode: Episode) -> dict[str, float | None]:
+    hit = doc_hit(episode)
     made = sum(turn.action.kind == SEARCH for turn in episode.turns)
     return {
         "doc_hit": hit,
-        "hit_if_searched": hit if searched else None,
+        "hit_if_searched": hit if episode.passages else None,
         "searches": float(made),
     }

@@ -1,4 +1,10 @@
-"""Questions that are neither too easy nor too ambiguous for a strong model (Med-R³ MR-11)."""
+"""Questions that are neither too easy nor too ambiguous for a strong model (Med-R³ MR-11).
+
+Up to `n` answers are drawn at temperature 1 and marked 1 to 5. Dropped is what is fully right
+within the first draws (fewer than `easy_within`; the paper: "within a few rollouts, n′ < 3") and
+what never gets more than `ambiguous`. Drawing ends when nothing can change the verdict, unless
+`every` is true. A draw that is cut off at `max_tokens` is no wrong answer: the case fails.
+"""
 
 from __future__ import annotations
 

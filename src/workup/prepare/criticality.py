@@ -1,4 +1,9 @@
-"""The criticality of each hidden finding (CRAFT CR-4): ψ(f | d*, o_0) ∈ {0, 1, 2, 3}."""
+"""The criticality of each hidden finding (CRAFT CR-4): ψ(f | d*, o_0) ∈ {0, 1, 2, 3}.
+
+All findings of a case go into one call. An answer that leaves one out, or weighs one twice, is sent
+back. The exact way keeps weights that the source has; another finding gets LR = odds(diagnosis |
+presentation, finding) / odds(diagnosis | presentation) from the source's model of its cases.
+"""
 
 from __future__ import annotations
 

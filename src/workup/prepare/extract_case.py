@@ -1,6 +1,10 @@
 """Makes a case of five parts from a raw report (ES-11).
 
-The parts are history, microscopy, differential, tests with results, and final diagnosis.
+The parts are history, microscopy, differential, tests with results, and final diagnosis. History
+and microscopy are the presentation; each test is a hidden finding. Tests and diagnoses that the
+report does not name, and parts that name the diagnosis, are sent back. Reports without a diagnosis,
+without history and microscopy, or with fewer than `tests` examinations are dropped. Whether history
+and microscopy are the report's own words is not checked.
 """
 
 from __future__ import annotations

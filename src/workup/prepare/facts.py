@@ -1,6 +1,8 @@
 """Atomic findings of a record (CRAFT CR-3, φ), each stated in the presentation or hidden.
 
-A finding is single and without interpretation.
+A finding is single and without interpretation. Where a case has no record, the presentation is
+read. Earlier facts are replaced. A finding that names the diagnosis is sent back, unless the
+presentation names it; if it comes again, the case fails. A record about nobody is dropped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""The graph of each reference: its statements, those from a search marked (Med-R³ MR-9, MR-12)."""
+"""The graph of each reference: its statements, those from a search marked (Med-R³ MR-9, MR-12).
+
+An answer that is no list of at most `most` statements is sent back; if it comes again, the case
+fails. Names are merged by their normal form, or by a file of `synonyms`. A statement that comes
+twice counts once. A reference with fewer than `least` statements is dropped, and with its last
+reference the case. The exact way reads the sentences of the built-in clinic alone.
+"""
 
 from __future__ import annotations
 

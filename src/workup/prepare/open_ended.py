@@ -1,4 +1,8 @@
-"""Multiple choice into an open question with the same answer (Med-R³ MR-12)."""
+"""Multiple choice into an open question with the same answer (Med-R³ MR-12).
+
+A rewriting that shows the answer, or an option that the question did not name, is sent back. A
+question without options passes unchanged.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """A partial question (ProMed PM-12): part of the findings is stated, the rest has to be asked for.
 
-The stated part is the chief complaint, or a share of the findings.
+The stated part is the chief complaint, or a share of the findings (`start`, `share`), drawn by
+`seed` and the case's id. The question stays word for word. Where stem and question are one text,
+the model separates them. The whole stem is kept as `truth.record`.
 """
 
 from __future__ import annotations

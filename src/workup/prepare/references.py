@@ -1,6 +1,10 @@
 """Reference reasoning (Med-R³ MR-12): a strong model's thought before a fully right answer.
 
-It is kept if it is sound.
+It is kept if it is sound: the draw is well formed, its answer is marked `right`, and its reasoning
+`sound`. Drawing ends at `keep` texts or after `n` draws; a question with fewer than `least` is
+dropped. Draws that `complexity` made come from the cache, with the same model, question, `form` and
+`max_tokens`. With an `index` the model searches while it reasons, and what it was shown stays in
+the reference. Earlier references and their graphs are replaced.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Turns a question about a patient's diagnosis into an open one in another language (C-MIG CM-18).
 
-Other questions are dropped.
+Other questions are dropped. Findings are translated one by one and lose their items. The original
+text goes to `truth.record` if that is empty, the original answer becomes an alias.
 """
 
 from __future__ import annotations

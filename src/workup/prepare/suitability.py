@@ -1,6 +1,7 @@
 """Which questions can stand without options, are about a patient, and ask for a diagnosis.
 
-These are MR-10 (Med-R³), PM-12 (ProMed) and CM-18 (C-MIG).
+These are MR-10 (Med-R³), PM-12 (ProMed) and CM-18 (C-MIG). One call decides everything, and the
+settings say what counts, so a second file with other settings is made from the cache.
 """
 
 from __future__ import annotations

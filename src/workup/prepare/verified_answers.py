@@ -1,7 +1,10 @@
 """Answers that were verified afterwards: imitation data of evidence-seeking diagnosis (ES-12).
 
 A model answers a case turn by turn without being shown the truth. Of several answers to a turn the
-first is kept whose list holds the truth, and in the last turn whose diagnosis is right.
+first is kept whose list holds the truth, and in the last turn whose diagnosis is right. A wrong
+format, an order of nothing and a diagnosis too early are not right either. A case whose first turn
+has no right answer is dropped; one whose last turn has none keeps the turns before, unless `first`
+is false. By default the model judges itself.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from workup.core.episode import DIAGNOSE, Completion, Message, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Judge, Model, Request
 from workup.core.text import up_to
+from workup.environments.base.lists import candidates
 from workup.environments.evidence import (
     RANKING,
     SIMULATOR,
@@ -158,21 +162,21 @@ async def _draw(case: Case, past: Sequence[Turn], sample: int, cast: _Cast) -> s
 
 async def _wrong(case: Case, text: str, turn: int, cast: _Cast) -> str:
     """Why an answer is not kept, in a few words; "" if it is."""
-    said = cast.world.take_apart(text)
+    action = cast.world.read(text)
     last = turn == cast.aids.settings.max_turns - 1
     objections = (
         (not text, "cut off"),
-        (said.action.errors, "its format is wrong"),
-        (last and said.action.kind != DIAGNOSE, "no diagnosis in the last turn"),
-        (not last and said.action.kind == DIAGNOSE, "a diagnosis before the last turn"),
-        (not last and not said.examinations, "nothing is ordered"),
+        (action.errors, "its format is wrong"),
+        (last and action.kind != DIAGNOSE, "no diagnosis in the last turn"),
+        (not last and action.kind == DIAGNOSE, "a diagnosis before the last turn"),
+        (not last and not action.content, "nothing is ordered"),
     )
     if reason := next((reason for holds, reason in objections if holds), ""):
         return reason
     if last:
-        right = await cast.judge.same(said.candidates[0], case)
+        right = await cast.judge.same(action.content[0], case)
         return "" if right else "its diagnosis is wrong"
-    placed = await cast.world.ranking.judge(Ranked(said.candidates, case))
+    placed = await cast.world.ranking.judge(Ranked(candidates(action), case))
     found = {-1: "its list holds a hack", 0: "its list lacks the truth"}
     return found.get(placed.position, "")
 

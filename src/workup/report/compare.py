@@ -14,7 +14,18 @@ from rich.console import Console
 
 from workup.core.errors import UserError
 from workup.core.statistics import Estimate
-from workup.report import curves, dynamics, leaves, outcomes, regression, suite, tables, transcripts
+from workup.metrics.known import metric
+from workup.report import (
+    curves,
+    dynamics,
+    leaves,
+    meanings,
+    outcomes,
+    regression,
+    suite,
+    tables,
+    transcripts,
+)
 from workup.report.curves import Curve
 from workup.report.page import category_caption, title
 from workup.report.regression import Regression
@@ -66,8 +77,8 @@ def compare(
         )
         _show(console, sides, notes, measure)
         _show_regression(console, found)
-        if trained := _dynamics_of(sides):
-            _dynamics(trained).show(console)
+        if (trained := _dynamics(sides)).rows:
+            trained.show(console)
         private = any(run.restricted for run in runs)
         if html is not None:
             _write(html, sides, notes, found, asked=transcripts)
@@ -172,9 +183,8 @@ def _began(sides: Sequence[Side], doctor: str) -> dict[str, Mapping[str, Any]]:
 
 def _results(sides: Sequence[Side]) -> Sheet:
     metrics, rows = _rows(sides)
-    headings = [tables.heading(metric) for metric in metrics]
     standing = columns(side.entry for side in sides)
-    shown = [place for place, metric in enumerate(metrics) if metric in standing]
+    shown = [place for place, name in enumerate(metrics) if name in standing]
     of_size: dict[str, list[str]] = {}
     for row in rows:
         if row.role != "anchor":
@@ -182,7 +192,7 @@ def _results(sides: Sequence[Side]) -> Sheet:
     usual = max(of_size, key=lambda size: len(of_size[size]), default="")
     others = [f"; {', '.join(names)}: {size}" for size, names in of_size.items() if size != usual]
     return Sheet(
-        ["", *(headings[place] for place in shown)],
+        ["", *(metric(metrics[place]).title for place in shown)],
         [[row.name, *(row.cells[place].text for place in shown)] for row in rows],
         caption=f"{usual} each{''.join(others)}",
         styles={number: "dim" for number, row in enumerate(rows) if row.role == "anchor"},
@@ -205,11 +215,11 @@ def _by_seed(sides: Sequence[Side], measure: str) -> Sheet:
         rows.append((side.row, *figures, *leads))
     head = ("", "by patient", "each seed", "by seed", "difference by patient", "difference by seed")
     kept = [k for k in range(len(head)) if k < 2 or any(row[k] != DASH for row in rows)]
-    title = f"{tables.heading(measure)}, and the difference to {sides[0].row}"
+    title = f"{metric(measure).title}, and the difference to {sides[0].row}"
     return Sheet(
         [head[k] for k in kept],
         [[row[k] for k in kept] for row in rows],
-        title if gaps else tables.heading(measure),
+        title if gaps else metric(measure).title,
         "95 % intervals: by patient, of draws of patients, each with all its seeds; by seed, "
         "Student's t over the seeds' figures"
         if any(side.pooled for side in sides)
@@ -236,7 +246,7 @@ def _show_differences(console: Console, side: Side, first: Side) -> None:
         return
     rows = [
         (
-            *(tables.heading(each.metric), each.by, each.interval, each.verdict),
+            *(metric(each.metric).title, each.by, each.interval, each.verdict),
             *(each.seeds, each.over_seeds, each.verdict_over_seeds),
         )
         for each in side.changes
@@ -274,9 +284,16 @@ def _show_regression(console: Console, found: Regression) -> None:
             f"{REGRESSION}: none, {found.problem}{f' ({notes})' if notes else ''}\n", markup=False
         )
         return
-    caption = f"{found.rests_on}, standard errors clustered by case{f'; {notes}' if notes else ''}"
-    headings = ("", "coefficient (error)", "p", "CRAFT, Table 2", "p")
-    Sheet(headings, regression.rows(found), REGRESSION, caption).show(console)
+    _effects(found).show(console)
+
+
+def _effects(found: Regression) -> Sheet:
+    return Sheet(
+        ("log odds of being right", "coefficient (error)", "p", "CRAFT, Table 2", "p"),
+        regression.rows(found),
+        REGRESSION,
+        "; ".join((f"{found.rests_on}, standard errors clustered by case", *found.notes)),
+    )
 
 
 def _curves(sides: Sequence[Side]) -> list[Curve]:
@@ -287,14 +304,13 @@ def _curves(sides: Sequence[Side]) -> list[Curve]:
     ]
 
 
-def _dynamics_of(sides: Sequence[Side]) -> dict[str, list[str]]:
-    """How each run trained, by `dynamics.COMPARED`; a mean curve would be smoother than any run."""
+def _dynamics(sides: Sequence[Side]) -> Sheet:
+    """How each run trained; a mean curve would be smoother than any run.
+
+    Columns that no run has are left out.
+    """
     each = [curves.averaged(name, [list(run.metrics())]) for s in sides for name, run in s.each]
-    return {curve.label: dynamics.compared(curve) for curve in each if curve.lines}
-
-
-def _dynamics(rows: Mapping[str, Sequence[str]]) -> Sheet:
-    """Columns that no run has are left out."""
+    rows = {curve.label: dynamics.compared(curve) for curve in each if curve.lines}
     shown = [
         place
         for place in range(len(dynamics.COMPARED))
@@ -319,7 +335,7 @@ def _write(
     players = [] if restricted and not asked else _players(sides)
     content = (
         _content(sides)
-        | {"notes": notes, "regression": found, "effects": regression.rows(found)}
+        | {"notes": notes, "regression": found, "effects": _effects(found)}
         | _encounters(players)
     )
     folder = html.with_name(f"{html.stem}-transcripts")
@@ -372,7 +388,15 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
         "category_figure": outcomes.by_category(found, looks),
         "category_caption": category_caption(found),
         "categories": found,
-        "plus_minus": plus_minus,
+        "by_category": Sheet(
+            [found.kind, "cases", *found.accuracies],
+            [
+                [name, f"{size:,}", *(plus_minus("accuracy", each) for each in row)]
+                for (name, size), *row in zip(
+                    found.groups.items(), *found.accuracies.values(), strict=True
+                )
+            ],
+        ),
     }
 
 
@@ -384,15 +408,14 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
         "sides": sides,
         "titles": {run.path: title(run) for side in sides for run in side.runs.values()},
         "sources": {side.run.config.get("cases") for side in sides},
-        "shown": [tables.heading(metric) for metric in metrics],
+        "shown": [meanings.explained(name) for name in metrics],
+        "glossary": meanings.legend(metrics),
         "rows": rows,
         "seed_rows": _seed_rows(sides, metrics),
         "shared": {side.row: _shared(side, sides[0]) for side in sides},
-        "heading": tables.heading,
         "verdicts": tables.explained([change for side in sides for change in side.changes]),
         "anchored": any(row.role == "anchor" for row in rows),
-        "dynamics": _dynamics_of(sides),
-        "dynamic_headings": dynamics.COMPARED,
+        "dynamics": _dynamics(sides),
         "figure": curves.overlaid([curve for curve in drawn if curve.lines]),
         "untrained": [curve.label for curve in drawn if not curve.lines],
         **_figures(sides),

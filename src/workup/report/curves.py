@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from scipy.optimize import isotonic_regression
 
 from workup.core.statistics import Estimate
+from workup.metrics import measures, steps
 from workup.report.plotting import (
     COLOURS,
     SERIES,
@@ -30,21 +31,10 @@ from workup.report.plotting import (
 )
 from workup.report.tables import Ends
 
-PANELS = {
-    "reward": "Reward",
-    "accuracy": "Accuracy",
-    "questions": "Questions per case",
-    "critical": "Critical share of what was found",
-    "noise": "Noise share of what was found",
-    "coverage": "Share of the findings found",
-    "ddx": "Candidates in the first list (#DDx)",
-}
-HEALTH = {
-    "loss": "Loss",
-    "kl": "KL to the reference",
-    "entropy": "Entropy (nats)",
-    "tokens_per_second": "Tokens per second",
-}
+PANELS = {each.name: each.curve for each in (steps.REWARD, *measures.METRICS) if each.curve}
+"""Metrics with a figure over training, beside the anchors: name → title."""
+HEALTH = {each.name: each.curve for each in steps.ENGINE if each.curve}
+"""The same of what engines log."""
 HEIGHT, WIDE = 2.2, 4.2  # inches: of a panel, and how wide one is that stands alone
 SHORT = {
     "random doctor": "random",
@@ -252,8 +242,8 @@ def _steps(ax: Axes, curve: Curve | None = None) -> None:
     """The axis of the steps, with the borders and names of the stages of `curve`."""
     tidy(ax)
     ax.set_xlabel("step")
-    for steps, name in curve.borders if curve else ():
-        ax.axvline(steps + 0.5, color=COLOURS["muted"], linewidth=0.6)
+    for before, name in curve.borders if curve else ():
+        ax.axvline(before + 0.5, color=COLOURS["muted"], linewidth=0.6)
         style: dict[str, Any] = {
             "fontsize": 6.5,
             "color": COLOURS["muted"],
@@ -262,7 +252,7 @@ def _steps(ax: Axes, curve: Curve | None = None) -> None:
         }
         ax.annotate(
             name,
-            (steps + 0.5, 0.98),
+            (before + 0.5, 0.98),
             (2, 0),
             xycoords=("data", "axes fraction"),
             textcoords="offset points",

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from workup.metrics.known import metric
 from workup.report.curves import HEIGHT, Curve
 from workup.report.plotting import COLOURS, Drawing, Floats, figure, panel, smooth, thin, tidy
+from workup.report.sheets import Sheet
 from workup.runs.words import DASH
 
 LATE = 0.3
@@ -24,15 +26,7 @@ LATE = 0.3
 PAIRS = ("doc_hit", "coverage", "recall")
 """What accuracy is correlated with, where it was logged: how much of what was needed was found."""
 
-ROWS = {
-    "accuracy": "accuracy",
-    "doc_hit": "Doc_Hit",
-    "coverage": "coverage",
-    "reward": "reward",
-    "entropy": "entropy (nats)",
-    "grad_norm": "gradient norm",
-    "length": "tokens per episode",
-}
+ROWS = ("accuracy", "doc_hit", "coverage", "reward", "entropy", "grad_norm", "length")
 PLOTTED = ("entropy", "grad_norm", "length", "doc_hit")
 
 
@@ -164,9 +158,12 @@ def parts(curve: Curve) -> Iterator[tuple[str, list[float | None]]]:
         yield f"part {name}", [float(step.get(name, 0.0)) for step in logged]
 
 
-def heading(name: str) -> str:
-    """A row's name for a reader."""
-    return ROWS.get(name, name)
+def table(curve: Curve) -> Sheet:
+    """Every trend of a run, a row each."""
+    return Sheet(
+        ["per step", "mean", "slope", "R²", "late mean", "late σ", "late CV"],
+        [[metric(found.name).title, *cells(found)] for found in trends(curve)],
+    )
 
 
 def cells(found: Trend) -> list[str]:
@@ -226,7 +223,7 @@ def drawn(curve: Curve) -> Drawing | None:
     for name in PLOTTED:
         column = values(curve, name)
         if sum(value is not None for value in column) > 1:
-            ax = panel(heading(name)[:1].upper() + heading(name)[1:], HEIGHT)
+            ax = panel(metric(name).title[:1].upper() + metric(name).title[1:], HEIGHT)
             _draw(ax, column, curve.window)
             tidy(ax)
             ax.set_xlabel("step")

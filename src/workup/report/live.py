@@ -18,16 +18,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from workup.metrics.facts import NOT_UNDERSTOOD
+from workup.metrics.known import metric, shown
+from workup.metrics.metric import Where
 from workup.runs import warnings
 from workup.runs.files import finite
 from workup.runs.words import (
-    SEEN,
     cell,
     columns,
     duration,
     equation,
     in_order,
-    not_understood,
+    means,
     number,
 )
 
@@ -36,11 +38,6 @@ REFRESHES = 4  # per second, on a terminal
 PLAIN_EVERY = 5.0  # seconds between two lines where there is no terminal
 SHORTEST = 10  # columns of a bar that shares its line
 BLOCKS = "▁▂▃▄▅▆▇█"
-SHOWN = (
-    *("accuracy", "questions", "critical", "noise", "repeats"),
-    *("kept", "right", "depth", "calls"),
-    *("loss", "kl", "entropy", "margin", "preferred"),
-)
 
 
 class Live(Protocol):
@@ -52,9 +49,9 @@ class Live(Protocol):
     def step(self, metrics: Mapping[str, Any]) -> None:
         """Step `metrics["step"]` is done.
 
-        All figures are optional: reward, parts, endings, tokens_per_second and those in `SHOWN`,
-        each of this step; accuracy_so_far of the `judged` episodes so far; and spent, the run's
-        cost so far.
+        All figures are optional: reward, parts, endings, tokens_per_second and the metrics that
+        declare it (`Where.LIVE`), each of this step; accuracy_so_far of the `judged` episodes so
+        far; and spent, the run's cost so far.
         """
 
     def note(self, text: str) -> None:
@@ -146,9 +143,10 @@ def reward_line(progress: Progress) -> str:
 
 def figures(progress: Progress) -> list[tuple[str, str]]:
     """(name, figure) of everything that is known: counts so far, then means over the last steps."""
-    shown = [(name, progress.mean(name)) for name in SHOWN]
-    means = [(name, number(name, value)) for name, value in shown if value is not None]
-    return [*_so_far(progress), *means]
+    logged = (name for metrics in progress.metrics for name in metrics)
+    known = [(name, progress.mean(name)) for name in shown(logged, Where.LIVE)]
+    live = [(name, number(name, value)) for name, value in known if value is not None]
+    return [*_so_far(progress), *live]
 
 
 def _so_far(progress: Progress) -> Iterable[tuple[str, str]]:
@@ -209,13 +207,13 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
     bold = {"trained": "bold", **dict.fromkeys(anchors, "dim")}
     sizes = {(entry["episodes"], entry["cases"]) for entry in doctors.values()}
     size = f"n = {min(sizes)[0]:,} ({min(sizes)[1]:,} cases) · " if len(sizes) == 1 else ""
-    shown = columns(doctors.values())
-    rows = [[name, *(cell(name, doctors[name], metric) for metric in shown)] for name in ranked]
+    metrics = columns(doctors.values())
+    rows = [[name, *(cell(name, doctors[name], each) for each in metrics)] for name in ranked]
     understood = _all_understood(doctors.values())
     if not size:
         rows = [[*row, f"{doctors[row[0]]['episodes']:,}"] for row in rows]
     Sheet(
-        ("", *shown.values(), *(() if size else ("episodes",))),
+        ("", *(metric(each).title for each in metrics), *(() if size else ("episodes",))),
         rows,
         f"{summary.get('method') or summary.get('policy')} on {summary.get('cases')}",
         f"{size}{understood}± half of the 95 % interval by case, [ ] its ends",
@@ -226,12 +224,12 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
 
 def _all_understood(entries: Iterable[Mapping[str, Any]]) -> str:
     """For a caption: how many questions were lost, where a table needs no column for them."""
-    means = not_understood(entries)
-    if not means or max(means) >= SEEN:
+    lost = means(entries, NOT_UNDERSTOOD.name)
+    if not lost or max(lost) >= NOT_UNDERSTOOD.least:
         return ""
-    if not any(means):
+    if not any(lost):
         return "every readable question understood · "
-    return f"fewer than 1 in {1 / SEEN:.0f} readable questions not understood · "
+    return f"fewer than 1 in {1 / NOT_UNDERSTOOD.least:.0f} readable questions not understood · "
 
 
 def _warn(lines: Sequence[str], console: Console) -> None:

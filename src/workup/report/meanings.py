@@ -1,4 +1,4 @@
-"""What the words in tables stand for, in a sentence each, as tooltips and as a legend."""
+"""What the words in tables stand for, as tooltips and as a legend: what metrics declare of it."""
 
 from __future__ import annotations
 
@@ -6,29 +6,10 @@ from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
-from workup.metrics.extra import BY
-from workup.report.tables import VERDICTS, heading
+from workup.metrics.known import metric
+from workup.metrics.metric import BY
+from workup.report.tables import VERDICTS
 
-MEASURES = {
-    "accuracy": "share of the diagnoses that the judge found right",
-    "macro_accuracy": "accuracy of each true diagnosis, averaged over the diagnoses",
-    "questions": "actions before the diagnosis, unreadable ones included",
-    "critical": "of the findings that were found, the share that is pathognomonic (criticality 3)",
-    "noise": "of the findings that were found, the share that is irrelevant (criticality 0)",
-    "coverage": "share of all hidden findings that were found",
-    "recall": "criticality of the findings that were found, as a share of that of all hidden ones",
-    "repeats": "share of the questions that had been asked before",
-    "malformed": "share of the turns that could not be read as an action",
-    "not_understood": "share of the readable questions that the patient or the record did not "
-    "understand, or has nothing on",
-    "cost": "sum of the costs of what was asked; 1 each where the cases name none",
-    "ddx": "how many candidates the first turn ranks",
-    "truncated_graph": (
-        "share of the episodes whose graph has more paths than are enumerated, so that R_logical "
-        "counts the shorter ones alone"
-    ),
-    "return": "sum of the episode's rewards; compare it only between runs with one reward",
-}
 # Terms of rewards that their names do not explain.
 TERMS = {
     "α·CR·acc": "pays found criticality (CR) in episodes whose diagnosis is right",
@@ -37,18 +18,22 @@ TERMS = {
     "malformed": "what an episode costs in which a turn could not be read",
     "aux": "γ times (critical − noise); only reward.variant=crit+aux pays it, elsewhere it is 0",
 }
-_WORDS = {**MEASURES, **{heading(name): told for name, told in MEASURES.items()}, **VERDICTS}
 
 
-def explained(word: str, kind: str = "") -> Markup:
+def explained(word: str, kind: str = "metric") -> Markup:
     """A word of a table as HTML, with its meaning as a tooltip where it has one.
 
-    `word` is a measure, its heading or a verdict; with the kind "term" a term of a reward.
+    The kinds are "metric", of whose name the heading is shown, "verdict", and "term" of a reward.
     """
-    told = TERMS.get(word) if kind == "term" else _WORDS.get(word.partition(BY)[0])
-    return Markup('<abbr title="{}">{}</abbr>').format(told, word) if told else escape(word)
+    if kind == "metric":
+        word, meaning = metric(word).title, metric(word).meaning
+    else:
+        meaning = {"verdict": VERDICTS, "term": TERMS}[kind].get(word, "")
+    made = Markup('<abbr title="{}">{}</abbr>').format(meaning, word)
+    return made if meaning else escape(word)
 
 
 def legend(names: Iterable[str]) -> list[tuple[str, str]]:
-    """(heading, meaning) of those measures that have one."""
-    return [(heading(name), MEASURES[name]) for name in names if name in MEASURES]
+    """(heading, meaning) of those metrics that have one; judges' own figures have their mean's."""
+    found = (metric(name) for name in names if BY not in name)
+    return [(each.title, each.meaning) for each in found if each.meaning]

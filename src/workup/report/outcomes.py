@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from rich.cells import cell_len, set_cell_size
 
@@ -21,9 +20,12 @@ from workup.report.plotting import (
     panel,
     points,
     points_key,
+    row_points,
+    rowed,
     smooth,
     thin,
     tidy,
+    whiskers,
 )
 from workup.report.tables import Categories, Ends
 
@@ -61,38 +63,17 @@ def by_category(found: Categories, looks: Looks) -> Drawing | None:
     ax = panel("", 0.45 + len(groups) * (0.14 + 0.13 * len(doctors)), WIDE)
     for number, (doctor, estimates) in enumerate(doctors.items()):
         shift = 0.7 * ((number + 0.5) / len(doctors) - 0.5)
-        _row_points(
+        row_points(
             ax, [row + shift for row in range(len(groups))], estimates[:MOST], looks[doctor][0]
         )
-    ax.set_yticks(range(len(groups)), [f"{_short(name)} ({size:,})" for name, size in groups])
-    ax.set_ylim(len(groups) - 0.5, -0.5)
+    rowed(ax, [f"{_short(name)} ({size:,})" for name, size in groups])
     ax.set_xlim(-0.02, 1.02)
-    ax.grid(visible=True, axis="x")
-    ax.grid(visible=False, axis="y")
     ax.set_xlabel("accuracy")
     return Drawing("Accuracy by disease category", [ax], [looks[doctor][1] for doctor in doctors])
 
 
 def _short(name: str) -> str:
     return name if cell_len(name) <= LONGEST else set_cell_size(name, LONGEST - 1).rstrip() + "…"
-
-
-def _row_points(
-    ax: Axes, rows: Sequence[float], estimates: Sequence[Estimate], look: Mapping[str, Any]
-) -> None:
-    means = np.array([estimate.mean for estimate in estimates])
-    ends = np.array(
-        [(estimate.mean - estimate.low, estimate.high - estimate.mean) for estimate in estimates]
-    ).T
-    ax.errorbar(
-        means,
-        rows,
-        xerr=np.clip(np.nan_to_num(ends), 0, None),
-        linestyle="",
-        linewidth=1.1,
-        markersize=4.5,
-        **look,
-    )
 
 
 @figure
@@ -170,7 +151,12 @@ def _path(ax: Axes, curve: Curve, name: str) -> None:
 
 
 def _point(ax: Axes, x: Estimate, y: Estimate, look: Mapping[str, Any]) -> None:
-    xerr, yerr = (
-        np.nan_to_num([[value.mean - value.low], [value.high - value.mean]]) for value in (x, y)
+    ax.errorbar(
+        [x.mean],
+        [y.mean],
+        xerr=whiskers([x]),
+        yerr=whiskers([y]),
+        linewidth=0.9,
+        markersize=5.5,
+        **look,
     )
-    ax.errorbar([x.mean], [y.mean], xerr=xerr, yerr=yerr, linewidth=0.9, markersize=5.5, **look)

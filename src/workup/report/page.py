@@ -11,7 +11,8 @@ from typing import Any
 
 from workup.core.episode import Ending
 from workup.core.statistics import RESAMPLES
-from workup.report import curves, dynamics, leaves, outcomes, suite, tables, transcripts
+from workup.metrics.known import metric
+from workup.report import curves, dynamics, leaves, meanings, outcomes, suite, tables, transcripts
 from workup.report.curves import Curve
 from workup.report.rendering import render
 from workup.report.tables import Ends, Entries
@@ -49,8 +50,8 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
     entries = tables.entries_of(run)
     ends = Ends.of(entries, run.anchors)
     lines = list(run.metrics())
-    shown, rows = tables.headline(entries, ends)
-    compared = [*tables.CHANGED, *(metric for metric in shown if metric in tables.ON_REQUEST)]
+    metrics, rows = tables.headline(entries, ends)
+    compared = tables.paired_of(entries)
     changes = tables.changes(run, ends, compared)
     return {
         "title": title(run),
@@ -60,12 +61,12 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         "ends": ends,
         "rows": rows,
         "warnings": warnings.lines(entries),
-        "shown": [tables.heading(metric) for metric in shown],
-        "headings": tables.HEADINGS,
+        "shown": [meanings.explained(name) for name in metrics],
+        "glossary": meanings.legend(metrics),
         "changes": changes,
         "verdicts": tables.explained(changes),
         "uncompared": [
-            tables.HEADINGS[name]
+            metric(name).title
             for name in compared
             if name not in {change.metric for change in changes}
         ],
@@ -73,7 +74,7 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         "anchors": [doctor for doctor in entries if doctor in run.anchors],
         "failed": sum(entry["endings"].get(Ending.FAILED, 0) for entry in entries.values()),
         **_training(lines, entries, ends),
-        "parts": tables.reward_parts(run, ends) if ends.names else [],
+        "parts": tables.reward_parts(run, ends),
         **_evaluations(run, entries, ends, lines),
         **_transcripts(run, ends, withheld),
         "calls": tables.calls(run.summary.get("calls") or ()),
@@ -139,13 +140,9 @@ def _training(lines: Sequence[Mapping[str, Any]], entries: Entries, ends: Ends) 
         "parts_caption": _parts_caption(curve, additive),
         "health": curves.health(lines),
         "dynamics": dynamics.drawn(curve),
-        "trends": [
-            (dynamics.heading(found.name), dynamics.cells(found))
-            for found in dynamics.trends(curve)
-        ],
+        "trends": dynamics.table(curve),
         "together": dynamics.correlations(curve),
         "plain": dynamics.plain,
-        "heading": dynamics.heading,
     }
 
 

@@ -10,7 +10,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec
 
@@ -22,6 +22,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
+
+from workup.core.statistics import Estimate
 
 Floats = NDArray[np.float64]
 P = ParamSpec("P")
@@ -225,6 +227,38 @@ def _own_ids(svg: str, name: str) -> str:
     prefix = "f" + hashlib.blake2b((name + svg).encode(), digest_size=4).hexdigest()
     svg = re.sub(r'\bid="([^"]*)"', rf'id="{prefix}\1"', svg)
     return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", svg)
+
+
+def whiskers(found: Sequence[Estimate]) -> Floats:
+    """[2, n]: how far each interval reaches below and above its mean; 0 without an interval."""
+    ends = np.array([(each.mean - each.low, each.high - each.mean) for each in found], dtype=float)
+    sides: Floats = np.clip(np.nan_to_num(ends.reshape(-1, 2).T), 0, None)
+    return sides
+
+
+def row_points(
+    ax: Axes, rows: Sequence[float], found: Sequence[Estimate], look: Mapping[str, Any]
+) -> None:
+    """A point with its interval in each row, which is a height on the vertical axis."""
+    means = [each.mean for each in found]
+    ax.errorbar(
+        means,
+        rows,
+        xerr=whiskers(found),
+        linestyle="",
+        linewidth=1.2,
+        capsize=2,
+        markersize=4.8,
+        **look,
+    )
+
+
+def rowed(ax: Axes, names: Sequence[str]) -> None:
+    """The vertical axis as rows with these names, the first on top; lines go along the other."""
+    ax.grid(visible=True, axis="x")
+    ax.grid(visible=False, axis="y")
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.5, -0.5)
 
 
 def smooth(values: Sequence[float | None], window: int) -> Floats:

@@ -10,10 +10,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from workup.core.errors import UserError
+from workup.core.extras import wanted
 from workup.runs import Outcome
 from workup.runs.estimates import value
 from workup.runs.words import DASH
@@ -142,12 +145,11 @@ def fit(observations: Sequence[Observation]) -> tuple[Effect, ...]:
         raise _Unfit(
             "the shares part right from wrong episodes: no finite coefficients are the likeliest"
         )
-    from statsmodels.discrete.discrete_model import Logit  # takes a second to load
-
+    logit = _statsmodels()
     groups = np.array([numbers[each.case] for each in observations])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the next lines report what it would warn of
-        found = Logit(right, design).fit(disp=0, cov_type="cluster", cov_kwds={"groups": groups})
+        found = logit(right, design).fit(disp=0, cov_type="cluster", cov_kwds={"groups": groups})
     if not (found.mle_retvals["converged"] and np.isfinite(found.bse).all()):
         raise _Unfit("the likelihood has no maximum that could be found")
     table = {
@@ -155,6 +157,14 @@ def fit(observations: Sequence[Observation]) -> tuple[Effect, ...]:
         for name, *column in zip(names, found.params, found.bse, found.pvalues, strict=True)
     }
     return tuple(Effect(share, *map(float, table[share])) for share in SHARES)
+
+
+def _statsmodels() -> Any:
+    """Its class of logistic regressions, which takes a second to load."""
+    try:
+        return wanted("statsmodels.discrete.discrete_model").Logit
+    except UserError as missing:
+        raise _Unfit(str(missing)) from missing
 
 
 def separable(design: Floats, right: Floats) -> bool:

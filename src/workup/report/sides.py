@@ -10,7 +10,7 @@ from workup.core.episode import Ending
 from workup.core.errors import UserError, unknown
 from workup.report import seeds, tables
 from workup.report.seeds import Group, Traits
-from workup.report.tables import CHANGED, ON_REQUEST, Change, Ends
+from workup.report.tables import Change, Ends
 from workup.runs import Run, warnings
 from workup.runs.estimates import Seeds, value
 from workup.runs.policies.unseen import alike, played_cases
@@ -99,10 +99,9 @@ def compared(
     """
     doctors = {run.path: doctor_of(run) for run in runs}
     groups, notes = seeds.grouped(runs, apart=apart)
-    metrics = dict.fromkeys((*CHANGED, *ON_REQUEST, *([measure] if measure else ())))
     made: list[Side] = []
     for group in groups:
-        made.append(_side(group, doctors, made[0] if made else None, metrics))
+        made.append(_side(group, doctors, made[0] if made else None, measure))
     if measure is not None and all(tables.level(side.entry, measure) is None for side in made):
         known = {name for side in made for name in side.entry if tables.level(side.entry, name)}
         raise unknown("measure", measure, known)
@@ -121,15 +120,16 @@ def doctor_of(run: Run) -> str:
 
 
 def _side(
-    group: Group, doctors: Mapping[Any, str], first: Side | None, metrics: Mapping[str, None]
+    group: Group, doctors: Mapping[Any, str], first: Side | None, measure: str | None
 ) -> Side:
     who = {seed: doctors[run.path] for seed, run in group.runs.items()}
     _refuse_unequal(group, who)
     played = {seed: run.outcomes(who[seed]) for seed, run in group.runs.items()}
     run = next(iter(group.runs.values()))
     same = first is None or alike(run, first.run)
-    gaps = tables.gaps(played, first.played, metrics, run.seed) if first and same else []
     entry = describe_seeds(played, run.seed)
+    metrics = dict.fromkeys((*tables.paired_of({"": entry}), *([measure] if measure else ())))
+    gaps = tables.gaps(played, first.played, metrics, run.seed) if first and same else []
     return Side(group.label, group.runs, group.traits, who, played, entry, gaps, same)
 
 

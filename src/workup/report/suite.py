@@ -17,13 +17,14 @@ from typing import Any
 from workup.core.errors import UserError
 from workup.core.statistics import LEVEL, RESAMPLES, SHARE, Estimate, macro, paired
 from workup.report import outcomes, tables
+from workup.report.meanings import explained
 from workup.report.rendering import render
 from workup.report.sheets import Sheet
 from workup.runs import Outcome, Run, warnings
-from workup.runs.estimates import difference, estimate, value
+from workup.runs.estimates import bounds, difference, estimate, value
 from workup.runs.files import write_whole
 from workup.runs.summary import describe
-from workup.runs.words import DASH, is_share, plus_minus
+from workup.runs.words import DASH, plus_minus
 
 KIND = "suite"
 DOMAINS = ("in-domain", "out-of-domain")
@@ -66,8 +67,8 @@ class Entrant:
         if len(names) == 1:
             return self.level(names[0], metric)
         values, cases = self._columns(names, metric)
-        bounds = SHARE if is_share(metric) else None
-        return macro(values, cases, [name for name, _ in cases], bounds=bounds, seed=self.seed)
+        classes = [name for name, _ in cases]
+        return macro(values, cases, classes, bounds=bounds(metric), seed=self.seed)
 
     def lead(self, other: Entrant, names: Sequence[str]) -> Estimate | None:
         """The paired difference in accuracy to `other`, averaged over benchmarks.
@@ -242,14 +243,23 @@ def _level(entry: Mapping[str, Any], name: str, metric: str) -> Estimate | None:
     return level if level is not None and level.n else None
 
 
-def leads(found: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """Who is compared with the first doctor, and by how much on each line, as text."""
+def leads(found: Mapping[str, Any]) -> Sheet | None:
+    """By how much everyone leads the first doctor on each line; None without anyone else."""
     doctors = {label: each["lead"] for label, each in found["doctors"].items() if "lead" in each}
+    if not doctors:
+        return None
     rows = [
-        (name, [lead_text(tables.level(lead, name)) for lead in doctors.values()])
+        [name, *(lead_text(tables.level(lead, name)) for lead in doctors.values())]
         for name, _, _ in lines(found, "accuracy")
     ]
-    return list(doctors), rows if doctors else []
+    title = f"difference in accuracy to {next(iter(found['doctors']))}, paired by case"
+    return Sheet(
+        ["", *doctors],
+        rows,
+        title,
+        "*: the interval leaves out 0",
+        styles={place: "bold" for place, row in enumerate(rows) if row[0].startswith("average")},
+    )
 
 
 def sheets(found: Mapping[str, Any]) -> list[Sheet]:
@@ -262,12 +272,8 @@ def sheets(found: Mapping[str, Any]) -> list[Sheet]:
             note = _sizes(rows) if metric == "accuracy" else ""
             bold = {place: "bold" for place, (_, domain, _) in enumerate(rows) if not domain}
             made.append(Sheet(["", *found["doctors"]], shown, title, note, styles=bold))
-    heads, differences = leads(found)
-    if heads:
-        title = f"difference in accuracy to {next(iter(found['doctors']))}, paired by case"
-        shown = [[name, *cells] for name, cells in differences]
-        made.append(Sheet(["", *heads], shown, title, "*: the interval leaves out 0"))
-    return made
+    ahead = leads(found)
+    return [*made, ahead] if ahead else made
 
 
 def warned(found: Mapping[str, Any]) -> list[str]:
@@ -348,14 +354,12 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 def _content(table: Table, base: Path) -> dict[str, Any]:
     """What page and comparison share; links lead from `base`."""
     found = figures(table)
-    heads, differences = leads(found)
     return {
         "warnings": warned(found),
         "heads": list(found["doctors"]),
         "accuracy": _rows(found, "accuracy"),
         "searches": _rows(found, "searches"),
-        "rivals": heads,
-        "leads": differences,
+        "leads": leads(found),
         "figure": _figure(found),
         "details": [_detail(table, each, base) for each in table.benchmarks],
         "resamples": RESAMPLES,
@@ -407,7 +411,7 @@ class Detail:
     domain: str
     cases: str
     pages: list[tuple[str, str]]
-    shown: list[str]
+    shown: Sequence[str]
     rows: list[tables.Row]
 
 
@@ -421,7 +425,7 @@ def _detail(table: Table, benchmark: Benchmark, base: Path) -> Detail:
         for each in played
         if not each.anchor
     ]
-    heads = [tables.heading(metric) for metric in shown]
+    heads = [explained(metric) for metric in shown]
     return Detail(benchmark.name, benchmark.domain, benchmark.cases, pages, heads, rows)
 
 

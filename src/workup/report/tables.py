@@ -10,76 +10,19 @@ from typing import Any
 
 from workup.core.episode import Ending
 from workup.core.statistics import Estimate, interval
-from workup.metrics.extra import BY
+from workup.metrics.known import metric, shown
+from workup.metrics.metric import BY, Where
+from workup.report.sheets import Sheet
 from workup.runs import Outcome, Run
 from workup.runs.estimates import Seeds, common, estimate, pooled
 from workup.runs.summary import describe, lead
-from workup.runs.words import DASH, STAGES, cell, in_order, is_share, number, plus_minus
+from workup.runs.words import DASH, STAGES, cell, in_order, is_estimate, number, plus_minus
 
-HEADINGS = {
-    "accuracy": "accuracy",
-    "macro_accuracy": "macro",
-    "questions": "questions",
-    "critical": "critical",
-    "noise": "noise",
-    "not_understood": "not understood",
-    "coverage": "coverage",
-    "return": "return",
-    "kg": "KG",
-    "em_kg": "mean of EM and KG",
-    "unmapped": "unmapped",
-    "truth_unmapped": "truth unmapped",
-    "emb": "Emb",
-    "diff_acc": "DiffAcc",
-    "initial": "first in list",
-    "ddx": "#DDx",
-    "truncated_graph": "graphs truncated",
-    "hacks": "hacks",
-    "worth": "orders' worth",
-    "plausible": "plausible orders",
-    "drawn": "results drawn",
-    "generated": "results generated",
-    "unavailable": "results missing",
-    "refused": "orders refused",
-    "confidence": "confidence",
-    "withheld": "names withheld",
-    "judged": "found right",
-    "tokens_per_turn": "tokens a turn",
-    "top_1": "top-1",
-    "top_3": "top-3",
-    "top_10": "top-10",
-    "reciprocal_rank": "MRR",
-    "doc_hit": "Doc_Hit",
-    "hit_if_searched": "hit if searched",
-    "searches": "searches",
-    "passages": "passages",
-    "shown_first": "first is right",
-    "right_at_1": "accuracy, 1st",
-    "right_at_2": "accuracy, 2nd",
-    "right_at_3": "accuracy, 3rd",
-    "right_later": "accuracy, later",
-    "right_alone": "accuracy, alone",
-    "right_unseen": "accuracy, unseen",
-    "answer_read": "answer read",
-    "bleu": "BLEU-4",
-    "rouge1": "ROUGE-1",
-    "rouge1_recall": "ROUGE-1 recall",
-    "rouge2": "ROUGE-2",
-    "rougeL": "ROUGE-L",
-    "action_ambiguous": "right to ask back",
-    "action_non_ambiguous": "right to answer",
-    "macro_action": "both, macro",
-}
 VERDICTS = {
     "clear": "the interval leaves out 0",
     "unclear": "it holds 0",
     "constant": "all have the same difference, so that there is no interval",
 }
-CHANGED = ("accuracy", "macro_accuracy", "questions", "critical", "noise")
-# Measured only on request, or where documents can be searched.
-ON_REQUEST = tuple(
-    name for name in HEADINGS if name not in (*CHANGED, "not_understood", "coverage", "return")
-)
 Entries = Mapping[str, Mapping[str, Any]]  # doctor → its entry as in summary.json
 
 
@@ -145,24 +88,22 @@ def entries_of(run: Run) -> Entries:
 
 def metrics_of(entries: Entries) -> list[str]:
     """All that tables show of these doctors, each judge's own figures behind their mean."""
-    named = dict.fromkeys(name for entry in entries.values() for name in entry if BY in name)
-    return [
-        name
-        for metric in HEADINGS
-        for name in (metric, *(own for own in named if own.partition(BY)[0] == metric))
-    ]
+    return shown(_measured(entries), Where.PAGES)
 
 
-def heading(metric: str) -> str:
-    """A column's heading: "DiffAcc", or "DiffAcc by endpoint:a" of one judge among several."""
-    name, by, judge = metric.partition(BY)
-    return HEADINGS.get(name, name) + by + judge
+def paired_of(entries: Entries) -> list[str]:
+    """The metrics whose paired differences are shown; none of one judge's own figures."""
+    return [name for name in shown(_measured(entries), Where.PAIRED) if BY not in name]
+
+
+def _measured(entries: Entries) -> list[str]:
+    return [name for entry in entries.values() for name in entry if level(entry, name) is not None]
 
 
 def level(entry: Mapping[str, Any], metric: str) -> Estimate | None:
     """One metric of one doctor; None where it was not measured."""
     found = entry.get(metric)
-    return Estimate.from_json(found) if isinstance(found, Mapping) and "mean" in found else None
+    return Estimate.from_json(found) if found is not None and is_estimate(found) else None
 
 
 def levels_of(entries: Entries) -> dict[str, dict[str, Estimate]]:
@@ -184,23 +125,23 @@ def levels_of(entries: Entries) -> dict[str, dict[str, Estimate]]:
 def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[Row]]:
     """(metrics shown, one row per doctor); a metric that nobody has is not shown."""
     levels = levels_of(entries)
-    shown = [
+    columns = [
         metric
         for metric in metrics_of(entries)
         if any(metric in metrics for metrics in levels.values())
     ]
     tops = {
         metric: top(metric, [metrics[metric] for metrics in levels.values() if metric in metrics])
-        for metric in shown
+        for metric in columns
     }
     rows = []
     for doctor, entry in entries.items():
         cells = [
             _cell(doctor, entry, metric, levels[doctor].get(metric), tops[metric])
-            for metric in shown
+            for metric in columns
         ]
         rows.append(Row(doctor, _role(doctor, ends), _counted(entry), cells))
-    return shown, rows
+    return columns, rows
 
 
 def _counted(entry: Mapping[str, Any]) -> str:
@@ -222,9 +163,9 @@ def _role(doctor: str, ends: Ends) -> str:
     return "after" if doctor == ends.after else "before" if doctor == ends.before else ""
 
 
-def top(metric: str, found: Sequence[Estimate]) -> float:
+def top(name: str, found: Sequence[Estimate]) -> float:
     """Where a column's bars end: 1 for a share, else its largest value."""
-    return 1.0 if is_share(metric) else max(1e-9, *(_high(value) for value in found))
+    return 1.0 if metric(name).share else max(1e-9, *(_high(value) for value in found))
 
 
 def _high(value: Estimate) -> float:
@@ -346,36 +287,27 @@ def signed(metric: str, value: float) -> str:
     return f"{'−' if value < 0 else '+'}{number(metric, abs(value))}"
 
 
-@dataclass(frozen=True)
-class Part:
-    """One component of the reward, before and after training."""
+def reward_parts(run: Run, ends: Ends) -> Sheet | None:
+    """The mean of every part over all scored episodes, and of the return, before and after.
 
-    name: str
-    values: list[str]  # mean ± half-width, in the order of Ends.names
-
-
-def reward_parts(run: Run, ends: Ends) -> list[Part]:
-    """The mean of every part over all scored episodes, and of the return.
-
-    An episode that lacks a part counts 0.
+    An episode that lacks a part counts 0. None where nobody's episodes were scored.
     """
     sides = [
         [outcome for outcome in run.outcomes(name) if outcome.total is not None]
         for name in ends.names
     ]
-    if not all(sides):
-        return []
+    if not sides or not all(sides):
+        return None
     names = list(
         dict.fromkeys(name for side in sides for outcome in side for name in outcome.parts)
     )
-    rows = [Part(name, [_mean(side, name, run.seed) for side in sides]) for name in names]
-    return [
-        *rows,
-        Part(
-            "return",
-            [plus_minus("return", estimate(side, "return", run.seed)) for side in sides],
-        ),
-    ]
+    rows = [[name, *(_mean(side, name, run.seed) for side in sides)] for name in names]
+    whole = [plus_minus("return", estimate(side, "return", run.seed)) for side in sides]
+    return Sheet(
+        ["mean per evaluated episode", *ends.names],
+        [*rows, ["return", *whole]],
+        styles={len(rows): "bold"},
+    )
 
 
 def _mean(side: Sequence[Outcome], name: str, seed: int) -> str:
@@ -387,17 +319,6 @@ def _mean(side: Sequence[Outcome], name: str, seed: int) -> str:
     return plus_minus("return", found)
 
 
-@dataclass(frozen=True)
-class Calls:
-    """The calls of models in supporting roles, and their cost: rows of role, model and figures.
-
-    If there are several rows, the last is their sum. The headings name role and model together.
-    """
-
-    headings: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-
-
 COUNTS = {
     "calls": "calls",
     "hits": "from cache",
@@ -406,17 +327,24 @@ COUNTS = {
 }
 
 
-def calls(rows: Sequence[Mapping[str, Any]]) -> Calls | None:
-    """The table of the rows of `calls` in summary.json; None where nothing was asked."""
+def calls(rows: Sequence[Mapping[str, Any]]) -> Sheet | None:
+    """The calls of models in supporting roles and their cost; None where nothing was asked.
+
+    `rows` are those of `calls` in summary.json. If there are several, the last row is their sum.
+    """
     if not rows:
         return None
     sums = {name: sum(row[name] for row in rows) for name in (*COUNTS, "cost")}
     every = [*rows, {"role": "all", "model": "", **sums}] if len(rows) > 1 else rows
-    lines = [
-        (row["role"], row["model"], *(f"{row[name]:,}" for name in COUNTS), f"{row['cost']:.4f}")
-        for row in every
-    ]
-    return Calls(("role and model", *COUNTS.values(), "cost"), lines)
+    return Sheet(
+        ["role", "model", *COUNTS.values(), "cost"],
+        [
+            [row["role"], row["model"], *(f"{row[k]:,}" for k in COUNTS), f"{row['cost']:.4f}"]
+            for row in every
+        ],
+        words=2,
+        styles={len(rows): "bold"},
+    )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from workup.core.ports import Passage
+from workup.core.case import Passage
 from workup.models.worker import computing
 from workup.retrieval import words
 from workup.retrieval.fusion import Find

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workup.core.case import Passage
 from workup.core.errors import UserError
-from workup.core.ports import Passage
 
 if TYPE_CHECKING:
     from tantivy import Index, Query, TextAnalyzer

@@ -14,6 +14,7 @@ from typing import IO, Any
 from xml.etree import ElementTree
 
 from workup.core.errors import UserError
+from workup.core.extras import wanted
 from workup.retrieval.words import plain
 
 LARGEST = 64 * 2**20
@@ -160,22 +161,20 @@ def _quoted(contents: str) -> tuple[str, str]:
 
 
 def _parquet(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
-    from pyarrow import ArrowInvalid
-    from pyarrow.parquet import ParquetFile
-
+    pa, pq = wanted("pyarrow"), wanted("pyarrow.parquet")
     size, number = file.stat().st_size, 0
     try:
-        table = ParquetFile(file)
-        wanted = [
+        table = pq.ParquetFile(file)
+        columns = [
             name
             for name in table.schema_arrow.names
             if name in {*fields.id, *fields.title, *fields.text}
         ]
-        for batch in table.iter_batches(batch_size=READ_AT_ONCE, columns=wanted):
+        for batch in table.iter_batches(batch_size=READ_AT_ONCE, columns=columns):
             for row in batch.to_pylist():
                 number += 1
                 yield _document(row, fields, file, number), size * number // table.metadata.num_rows
-    except ArrowInvalid as error:
+    except pa.ArrowInvalid as error:
         raise UserError(f"{file}: no readable Parquet: {str(error).splitlines()[0]}") from error
 
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workup.core.case import Passage
 from workup.core.errors import UserError
 from workup.core.extras import wanted
-from workup.core.ports import Passage
 from workup.models.hub import opened
 from workup.retrieval.bm25 import Ranking, indexed
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from workup.core.ports import Passage
+from workup.core.case import Passage
 
 CONSTANT = 60
 """k of the formula, as its authors set it (Cormack, Clarke and Büttcher 2009)."""

@@ -16,9 +16,9 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from workup.core.case import Passage
 from workup.core.disk import hold
 from workup.core.errors import UserError, unknown
-from workup.core.ports import Passage
 from workup.retrieval import bm25, corpus, dense, sparse, store
 from workup.retrieval.fusion import DEPTH, reciprocal_rank
 from workup.retrieval.names import Names

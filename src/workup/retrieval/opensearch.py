@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
+from workup.core.case import Passage
 from workup.core.errors import RolloutError, UserError
-from workup.core.ports import Passage
 from workup.retrieval import words
 from workup.retrieval.bm25 import K1, B, indexed
 from workup.retrieval.calls import DEADLINE, Caller

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workup.core.case import Passage
 from workup.core.errors import RolloutError, UserError
 from workup.core.extras import wanted
-from workup.core.ports import Passage
 from workup.retrieval.dense import Encoder
 
 AT_ONCE = 256

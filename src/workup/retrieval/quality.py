@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from workup.core.case import Passage
 from workup.core.errors import UserError
-from workup.core.ports import Passage
 from workup.retrieval import words
 
 DEPTH = 100

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from workup.core.case import Passage
 from workup.core.errors import RolloutError
-from workup.core.ports import Passage
 from workup.retrieval.calls import DEADLINE, Caller
 from workup.retrieval.fusion import digest
 

@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError
 
+from workup.core.case import Passage
 from workup.core.errors import UserError, WorkupError
 from workup.core.extras import wanted
-from workup.core.ports import Passage
 from workup.retrieval import words
 from workup.retrieval.batching import Together
 from workup.retrieval.index import Index

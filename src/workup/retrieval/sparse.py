@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix, csr_matrix, vstack
 
+from workup.core.case import Passage
 from workup.core.disk import whole_folder
-from workup.core.ports import Passage
 from workup.retrieval.bm25 import Ranking, indexed
 from workup.retrieval.dense import ENCODED, loaded
 

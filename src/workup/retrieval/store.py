@@ -14,9 +14,9 @@ from typing import Any, Self, overload
 
 import numpy as np
 
+from workup.core.case import Passage
 from workup.core.disk import whole_file
 from workup.core.errors import UserError
-from workup.core.ports import Passage
 from workup.retrieval import words
 from workup.retrieval.corpus import Document, Fields, documents
 from workup.retrieval.names import COUNTED, Names

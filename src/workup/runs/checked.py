@@ -257,6 +257,12 @@ def _turn(turn: Turn) -> None:
         _text(text)
     for text in (*seen.evidence, *seen.sources):
         _text(text)
+    for part in turn.action.parts:
+        for text in (part.name, *part.items):
+            _text(text)
+    for passage in seen.passages or ():
+        for text in (passage.id, passage.title, passage.text):
+            _text(text)
     for message in seen.messages:
         _text(message.role)
         _text(message.content)

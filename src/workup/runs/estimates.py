@@ -28,36 +28,36 @@ from workup.core.statistics import (
     macro,
     paired_over,
 )
+from workup.metrics.known import ALWAYS, metric
+from workup.runs.judged import measured_in
 from workup.runs.record import Outcome
-from workup.runs.words import is_share, plus_minus
+from workup.runs.words import plus_minus
 
 Seeds = Mapping[str, Sequence[Outcome]]  # seed → the outcomes of its run
-HEADLINE = ("accuracy", "macro_accuracy", "questions", "critical", "noise", "coverage")
-# means over classes of each class's mean → (what is averaged, whose classes)
-MACROS = {"macro_accuracy": ("accuracy", "diagnosis"), "macro_action": ("action", "category")}
+MACRO = "macro_"  # before the name of what is averaged over classes of cases
 
 
-def value(outcome: Outcome, metric: str) -> float | None:
+def value(outcome: Outcome, name: str) -> float | None:
     """One episode's value of a metric; None if it is undefined or the episode failed.
 
     "accuracy" is the verdict, "return" the score, and every other metric a measure.
     """
     if outcome.ending == Ending.FAILED:
         return None
-    metric, _ = MACROS.get(metric, (metric, ""))
-    if metric == "accuracy":
+    name, _ = _averaged(name)
+    if name == "accuracy":
         return None if outcome.correct is None else float(outcome.correct)
-    if metric == "return":
+    if name == "return":
         return outcome.total
-    return outcome.measures.get(metric, float(outcome.questions) if metric == "questions" else None)
+    return outcome.measures.get(name, float(outcome.questions) if name == "questions" else None)
 
 
 def estimate(outcomes: Sequence[Outcome], metric: str, seed: int = 0) -> Estimate:
     """A metric over episodes, with its interval by case."""
     values, cases = _columns(outcomes, metric)
-    if metric in MACROS:
+    if _averaged(metric)[1]:
         return macro(values, cases, _classes(outcomes, metric), bounds=SHARE, seed=seed)
-    return interval(values, cases, bounds=_bounds(metric), seed=seed)
+    return interval(values, cases, bounds=bounds(metric), seed=seed)
 
 
 def pooled(seeds: Seeds, metric: str, seed: int = 0) -> Estimate:
@@ -71,8 +71,8 @@ def pooled(seeds: Seeds, metric: str, seed: int = 0) -> Estimate:
         return estimate(next(iter(seeds.values())), metric, seed)
     everyone = [outcome for outcomes in seeds.values() for outcome in outcomes]
     parts = [_columns(outcomes, metric) for outcomes in seeds.values()]
-    classes = _class_of(everyone, metric) if metric in MACROS else None
-    found = averaged(parts, classes=classes, bounds=_bounds(metric), seed=seed)
+    classes = _class_of(everyone, metric) if _averaged(metric)[1] else None
+    found = averaged(parts, classes=classes, bounds=bounds(metric), seed=seed)
     cases = {each.case_id for each in everyone}
     known = {each.case_id for each in everyone if value(each, metric) is not None}
     return replace(found, n=len(known), missing=len(cases) - len(known))
@@ -100,8 +100,8 @@ def pooled_difference(ours: Seeds, theirs: Seeds, metric: str, seed: int = 0) ->
     if not shared:
         pairs = [(_over_all(ours, metric), _over_all(theirs, metric))]
     everyone = [outcome for outcomes in ours.values() for outcome in outcomes]
-    classes = _class_of(everyone, metric) if metric in MACROS else None
-    return paired_over(pairs, classes=classes, bounds=_bounds(metric), seed=seed)
+    classes = _class_of(everyone, metric) if _averaged(metric)[1] else None
+    return paired_over(pairs, classes=classes, bounds=bounds(metric), seed=seed)
 
 
 def common(ours: Seeds, theirs: Seeds) -> list[str]:
@@ -124,12 +124,20 @@ def _class_of(outcomes: Sequence[Outcome], metric: str) -> dict[Hashable, Hashab
     return dict(zip(cases, _classes(outcomes, metric), strict=True))
 
 
-def _bounds(metric: str) -> Bounds | None:
-    return SHARE if is_share(metric) else None
+def bounds(name: str) -> Bounds | None:
+    """What the intervals of a metric keep within; None for one that is no share."""
+    return SHARE if metric(name).share else None
 
 
-def _classes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
-    return [getattr(outcome, MACROS[metric][1]) for outcome in outcomes]
+def _averaged(name: str) -> tuple[str, str]:
+    """(what is averaged, over which classes of cases); a plain mean has no classes."""
+    inner = name.removeprefix(MACRO)
+    classes = metric(inner).macro if inner != name else ""
+    return (inner, classes) if classes else (name, "")
+
+
+def _classes(outcomes: Sequence[Outcome], name: str) -> list[str]:
+    return [getattr(outcome, _averaged(name)[1]) for outcome in outcomes]
 
 
 def _columns(outcomes: Sequence[Outcome], metric: str) -> tuple[list[float | None], list[str]]:
@@ -140,16 +148,10 @@ def _columns(outcomes: Sequence[Outcome], metric: str) -> tuple[list[float | Non
 
 def metrics_of(outcomes: Sequence[Outcome]) -> list[str]:
     """The headline metrics, then other measures, then the return if episodes were scored."""
-    own = {
-        *HEADLINE,
-        *(ending.name.lower() for ending in Ending),
-    }  # endings are counted in their own entry
-    extra = dict.fromkeys(
-        name for outcome in outcomes for name in outcome.measures if name not in own
-    )
-    macros = [name for name, (metric, _) in MACROS.items() if metric in extra]
+    extra = [name for name in measured_in(outcomes) if name not in ALWAYS]
+    macros = [f"{MACRO}{name}" for name in extra if metric(name).macro]
     scored = any(outcome.total is not None for outcome in outcomes)
-    return [*HEADLINE, *extra, *macros, *(["return"] if scored else [])]
+    return [*ALWAYS, *extra, *macros, *(["return"] if scored else [])]
 
 
 def over_repeats(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -176,8 +178,8 @@ def contrast(outcomes: Mapping[str, Sequence[Outcome]], seed: int) -> Table:
     table = Table(box=SIMPLE_HEAD)
     for heading in ("", other, doctor, "difference"):
         table.add_column(Text(heading), justify="right" if heading else "left", no_wrap=True)
-    for metric in metrics_of(ours):
-        estimates = [estimate(side, metric, seed) for side in (theirs, ours)]
-        estimates.append(difference(ours, theirs, metric, seed))
-        table.add_row(metric, *(plus_minus(metric, each) for each in estimates))
+    for name in metrics_of(ours):
+        estimates = [estimate(side, name, seed) for side in (theirs, ours)]
+        estimates.append(difference(ours, theirs, name, seed))
+        table.add_row(name, *(plus_minus(name, each) for each in estimates))
     return table

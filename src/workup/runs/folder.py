@@ -245,11 +245,9 @@ class Run:
     def export_parquet(self, path: str | Path) -> int:
         """Writes all episodes to a Parquet file, a thousand at a time; returns how many.
 
-        The columns are those of parquet.SCHEMA.
+        The columns are those of `workup.runs.parquet.schema`.
         """
-        from workup.runs.parquet import (
-            export,
-        )  # pyarrow takes a while to load, and few runs need it
+        from workup.runs.parquet import export
 
         return export(self.episodes(), Path(path))
 

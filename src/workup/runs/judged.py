@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from workup.core.episode import Score
+from workup.core.episode import Ending, Score
 from workup.core.ports import Environment
 from workup.metrics.measures import measure
-from workup.runs.record import Record
+from workup.runs.record import Outcome, Record
 
 
 def with_score(record: Record, score: Score) -> Record:
     """`record` with its score, and among its measures those that the scoring has found."""
     found = {**record.measures, **score.measures}
     return replace(record, score=replace(score, measures={}), measures=found)
+
+
+def measured_in(records: Iterable[Record | Outcome]) -> list[str]:
+    """The names of all that was measured in these episodes, but for how they ended."""
+    endings = {ending.name.lower() for ending in Ending}
+    names = dict.fromkeys(name for record in records for name in record.measures)
+    return [name for name in names if name not in endings]
 
 
 def measured(

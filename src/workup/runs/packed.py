@@ -41,7 +41,7 @@ from typing import Any
 
 TURN = (
     *("text", "kind", "content", "errors", "item", "evidence", "observation", "done"),
-    *("truncated", "sources", "understood"),
+    *("truncated", "sources", "understood", "parts", "passages"),
 )
 COUNTED = ("prompt", "completion")  # of a turn's tokens; the last two of its columns
 _HEAD = '{"columns":' + json.dumps([*TURN, *COUNTED], separators=(",", ":")) + ',"rows":['

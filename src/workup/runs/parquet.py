@@ -3,55 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from workup.core.disk import whole_file
+from workup.core.episode import Observation
+from workup.core.extras import wanted
 from workup.runs.files import clear_errors
 from workup.runs.record import Record, flat
 
 _ROWS = 1_000  # rows in memory at a time, and per row group
-# Not a map, which Hugging Face's datasets cannot read.
-_NAMED = pa.list_(pa.struct([("name", pa.string()), ("value", pa.float64())]))
-_TURN = pa.struct(
-    [
-        ("text", pa.string()),
-        ("kind", pa.string()),
-        ("content", pa.list_(pa.string())),
-        ("errors", pa.int32()),
-        ("item", pa.string()),
-        ("understood", pa.bool_()),
-        ("evidence", pa.list_(pa.string())),
-        ("sources", pa.list_(pa.string())),
-        ("observation", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
-        ("score", pa.float64()),
-    ]
-)
-SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("phase", "doctor", "stage")),
-        ("step", pa.int32()),
-        ("case", pa.string()),
-        ("sample", pa.int32()),
-        *((name, pa.string()) for name in ("diagnosis", "category", "ending", "reason")),
-        ("answer", pa.list_(pa.string())),
-        ("correct", pa.bool_()),
-        ("questions", pa.int32()),
-        ("return", pa.float64()),
-        ("parts", _NAMED),
-        ("measures", _NAMED),
-        ("opening", _TURN.field("observation").type),
-        ("turns", pa.list_(_TURN)),
-        ("tokens", pa.list_(pa.int32())),
-        ("mask", pa.list_(pa.bool_())),
-        ("logprobs", pa.list_(pa.float32())),
-        ("advantages", pa.list_(pa.float32())),
-    ]
-)
+
+
+def schema() -> Any:
+    """The Arrow schema of an episode. Raises UserError where pyarrow is not installed."""
+    pa = wanted("pyarrow")
+    texts = pa.list_(pa.string())
+    # Not a map, which Hugging Face's datasets cannot read.
+    named = pa.list_(pa.struct([("name", pa.string()), ("value", pa.float64())]))
+    passage = pa.struct([(name, pa.string()) for name in ("id", "title", "text")])
+    turn = pa.struct(
+        [
+            ("text", pa.string()),
+            ("kind", pa.string()),
+            ("content", texts),
+            ("errors", pa.int32()),
+            ("parts", pa.list_(pa.struct([("name", pa.string()), ("items", texts)]))),
+            ("item", pa.string()),
+            ("understood", pa.bool_()),
+            ("evidence", texts),
+            ("sources", texts),
+            ("passages", pa.list_(passage)),
+            ("observation", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+            ("score", pa.float64()),
+        ]
+    )
+    return pa.schema(
+        [
+            *((name, pa.string()) for name in ("phase", "doctor", "stage")),
+            ("step", pa.int32()),
+            ("case", pa.string()),
+            ("sample", pa.int32()),
+            *((name, pa.string()) for name in ("diagnosis", "category", "ending", "reason")),
+            ("answer", texts),
+            ("correct", pa.bool_()),
+            ("questions", pa.int32()),
+            ("return", pa.float64()),
+            ("parts", named),
+            ("measures", named),
+            ("opening", turn.field("observation").type),
+            ("turns", pa.list_(turn)),
+            ("tokens", pa.list_(pa.int32())),
+            ("mask", pa.list_(pa.bool_())),
+            ("logprobs", pa.list_(pa.float32())),
+            ("advantages", pa.list_(pa.float32())),
+        ]
+    )
 
 
 def export(records: Iterable[Record], path: Path) -> int:
@@ -59,28 +68,29 @@ def export(records: Iterable[Record], path: Path) -> int:
 
     Raises UserError when the disk refuses.
     """
-    return write(map(row, records), SCHEMA, path)
+    return write(map(row, records), schema(), path)
 
 
-def write(rows: Iterable[Mapping[str, Any]], schema: Any, path: Path) -> int:
-    """Writes rows of an Arrow `schema` to `path`, whole or not at all; returns how many.
+def write(rows: Iterable[Mapping[str, Any]], columns: Any, path: Path) -> int:
+    """Writes rows of the Arrow schema `columns` to `path`, whole or not at all; returns how many.
 
     A thousand rows are in memory at a time. Raises UserError when the disk refuses.
     """
+    pa, pq = wanted("pyarrow"), wanted("pyarrow.parquet")
     left, written = iter(rows), 0
     with (
         clear_errors(path),
         whole_file(path) as draft,
-        pq.ParquetWriter(draft, schema, compression="zstd") as writer,
+        pq.ParquetWriter(draft, columns, compression="zstd") as writer,
     ):
         while chunk := list(islice(left, _ROWS)):
-            writer.write_table(pa.Table.from_pylist(chunk, schema=schema))
+            writer.write_table(pa.Table.from_pylist(chunk, schema=columns))
             written += len(chunk)
     return written
 
 
 def row(record: Record) -> dict[str, Any]:
-    """The values of `SCHEMA`'s columns."""
+    """The values of the columns of `schema`."""
     episode, score = record.episode, record.score
     tokens, mask, logprobs = flat(episode)
     return {
@@ -115,6 +125,12 @@ def _named(values: Mapping[str, float | None]) -> list[dict[str, Any]]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
+def _passages(observation: Observation) -> list[dict[str, str]] | None:
+    if observation.passages is None:
+        return None
+    return [{"id": p.id, "title": p.title, "text": p.text} for p in observation.passages]
+
+
 def _turns(record: Record) -> Iterator[dict[str, Any]]:
     scores = record.score.turns if record.score else ()
     for number, turn in enumerate(record.episode.turns):
@@ -123,10 +139,12 @@ def _turns(record: Record) -> Iterator[dict[str, Any]]:
             "kind": turn.action.kind,
             "content": list(turn.action.content),
             "errors": turn.action.errors,
+            "parts": [asdict(part) for part in turn.action.parts],
             "item": turn.observation.item,
             "understood": turn.observation.understood,
             "evidence": list(turn.observation.evidence),
             "sources": list(turn.observation.sources),
+            "passages": _passages(turn.observation),
             "observation": [
                 {"role": message.role, "content": message.content}
                 for message in turn.observation.messages

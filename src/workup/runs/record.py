@@ -1,8 +1,11 @@
 """One episode as the run folder keeps it: what happened, its score, and its place in the run.
 
 A `Record` becomes a row of SQLite and a part of a block (see packed.py), and comes back equal, with
-two exceptions. `Truth.extra` (typed, owned by a method) is not stored. Log-probabilities and
-advantages are kept in single precision.
+three exceptions. `Truth.extra` (typed, owned by a method) is not stored, nor is a passage's score.
+Log-probabilities and advantages are kept in single precision.
+
+Passages stand in the reply, and parts of an action in what the doctor said: their rows say where
+(`_Places`), so that no text is kept twice.
 """
 
 from __future__ import annotations
@@ -10,11 +13,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from workup.core.case import Case, Fact, Kind, Truth
+from workup.core.case import Case, Fact, Kind, Passage, Truth
 from workup.core.episode import (
     Action,
     Completion,
@@ -22,6 +25,7 @@ from workup.core.episode import (
     Episode,
     Message,
     Observation,
+    Part,
     Score,
     Turn,
 )
@@ -126,6 +130,7 @@ def _texts(episode: Episode) -> Iterator[str]:
     opening = encode([(message.role, message.content) for message in episode.opening])
     yield text(opening, prompts[0])
     for turn, following in zip(episode.turns, prompts[1:], strict=True):
+        said = _Places(turn.completion.text)
         row = (
             turn.completion.text,
             turn.action.kind,
@@ -138,8 +143,65 @@ def _texts(episode: Episode) -> Iterator[str]:
             turn.completion.truncated,
             turn.observation.sources,
             turn.observation.understood,
+            [(part.name, *said.of(part.items)) for part in turn.action.parts],
+            _rows(turn.observation),
         )
         yield text(encode(row), turn.completion.tokens, following)
+
+
+class _Places:
+    """Texts that stand in another one, in its order, as places there.
+
+    A place is two numbers: the characters between the text before it and this one, and its length.
+    What does not stand there, behind the one before, is written as it is.
+    """
+
+    def __init__(self, whole: str) -> None:
+        self._whole, self._end = whole, 0
+
+    def of(self, texts: Iterable[str]) -> Iterator[int | str]:
+        for each in texts:
+            start = self._whole.find(each, self._end)
+            if start < 0:
+                yield each
+            else:
+                yield from (start - self._end, len(each))
+                self._end = start + len(each)
+
+    def texts(self, row: Iterable[Any]) -> Iterator[str]:
+        """What `of` made this row of. Raises ValueError for places out of order."""
+        values = iter(row)
+        for value in values:
+            if isinstance(value, str):
+                yield value
+                continue
+            start, length = self._end + value, next(values, None)
+            if start < self._end or length is None or length < 0:
+                raise ValueError("a text stands nowhere")
+            self._end = start + length
+            yield self._whole[start : self._end]
+
+
+def _reply(messages: Sequence[Message]) -> str:
+    return "".join(message.content for message in messages)
+
+
+def _rows(observation: Observation) -> list[tuple[int | str, ...]] | None:
+    """The passages: the id of each, then title and text; None where nothing was searched."""
+    if observation.passages is None:
+        return None
+    places = _Places(_reply(observation.messages))
+    return [(p.id, *places.of((p.title, p.text))) for p in observation.passages]
+
+
+def _passages(
+    rows: Sequence[Sequence[Any]] | None, messages: Sequence[Message]
+) -> tuple[Passage, ...] | None:
+    if rows is None:
+        return None
+    places = _Places(_reply(messages))
+    read = ((id, *places.texts(row)) for id, *row in rows)
+    return tuple(Passage(id, text, title) for id, title, text in read)
 
 
 def turns_of(text: str) -> list[dict[str, Any]]:
@@ -204,18 +266,27 @@ def _from_turns(row: sqlite3.Row) -> tuple[Turn, ...]:
         truncated,
         sources,
         understood,
+        parts,
+        passages,
         prompt,
         length,
     ) in json.loads(row["turns"])["rows"]:
         middle, end = start + prompt, start + prompt + length
         completion = Completion(said, tokens[middle:end], logprobs[middle:end], truncated)
         messages = tuple(Message(*message) for message in reply)
-        observation = Observation(messages, tuple(evidence), item, done, tuple(sources), understood)
-        turns.append(
-            Turn(
-                tokens[start:middle], completion, Action(kind, tuple(content), errors), observation
-            )
+        observation = Observation(
+            messages,
+            tuple(evidence),
+            item,
+            done,
+            tuple(sources),
+            understood,
+            _passages(passages, messages),
         )
+        places = _Places(said)
+        read = tuple(Part(name, tuple(places.texts(items))) for name, *items in parts)
+        action = Action(kind, tuple(content), errors, read)
+        turns.append(Turn(tokens[start:middle], completion, action, observation))
         start = end
     return tuple(turns)
 

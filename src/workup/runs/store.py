@@ -41,7 +41,7 @@ from workup.runs.packed import (
 )
 from workup.runs.record import Record, columns, entry, from_case_row, from_row, to_case_row
 
-FORMAT = 2
+FORMAT = 3
 KEY = ("phase", "doctor", "stage", "step", "case_id", "sample")
 PLACE = KEY[:4]  # what the episodes of a block have in common
 COLUMNS = (

@@ -7,69 +7,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from workup.core.statistics import Estimate
-from workup.metrics.extra import BY
+from workup.metrics.known import ALWAYS, metric, shown
+from workup.metrics.metric import Where
 
 # What a training evaluates, in the order in which it is listed.
 STAGES = ("untrained", "warm start", "sft", "dpo", "trained")
-COLUMNS = {
-    "accuracy": "accuracy",
-    "macro_accuracy": "macro",
-    "questions": "questions",
-    "critical": "critical",
-    "noise": "noise",
-}
-NOT_UNDERSTOOD = {"not_understood": "not understood"}
-"""A column that stands where a doctor's share of questions that were not understood is seen."""
-SEEN = 0.005
-"""The smallest share that a table with two decimals does not show as .00."""
-# Further columns, of ranked lists (ES-14); shown where a run measured them.
-LIST_COLUMNS = {
-    "diff_acc": "DiffAcc",
-    "ddx": "#DDx",
-    "hacks": "hacks",
-    "worth": "worth",
-    "plausible": "plausible",
-}
-NOT_SHARES = (
-    "questions",
-    "searches",
-    "return",
-    "cost",
-    "reward",
-    "loss",
-    "kl",
-    "entropy",
-    "depth",
-    "calls",
-    "margin",
-    "ddx",
-    "worth",
-    "tokens_per_turn",
-    "withheld",
-    "passages",
-)
 DASH = "–"
 
 
-def columns(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The columns of a table on the terminal: metric → heading.
+def columns(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The metrics that a table on the terminal has columns for, in their order.
 
     `entries` are the doctors' entries as in summary.json.
     """
     found = list(entries)
-    lost = max(not_understood(found), default=0.0) >= SEEN
-    lists = {
-        metric: heading
-        for metric, heading in LIST_COLUMNS.items()
-        if any(metric in entry for entry in found)
-    }
-    return {**COLUMNS, **(NOT_UNDERSTOOD if lost else {}), **lists}
+    names = (*ALWAYS, *(name for entry in found for name in entry if is_estimate(entry[name])))
+    return [
+        name
+        for name in shown(names, Where.TERMINAL)
+        if max(means(found, name), default=-math.inf) >= metric(name).least
+    ]
 
 
-def not_understood(entries: Iterable[Mapping[str, Any]]) -> list[float]:
-    """Each doctor's share of readable questions that were not understood, where it is defined."""
-    means = [entry["not_understood"]["mean"] for entry in entries if "not_understood" in entry]
-    return [mean for mean in means if mean is not None]
+def is_estimate(value: object) -> bool:
+    """Whether a value of an entry of summary.json is a metric's estimate."""
+    return isinstance(value, Mapping) and "n" in value
+
+
+def means(entries: Iterable[Mapping[str, Any]], metric: str) -> list[float]:
+    """Each doctor's mean of a metric, of those for whom it is defined."""
+    found = [entry[metric]["mean"] for entry in entries if metric in entry]
+    return [mean for mean in found if mean is not None]
 
 
 def in_order(doctors: Iterable[str], anchors: Sequence[str]) -> list[str]:
@@ -82,21 +50,25 @@ def in_order(doctors: Iterable[str], anchors: Sequence[str]) -> list[str]:
     return sorted(doctors, key=lambda doctor: place.get(doctor, place[""]))
 
 
-def is_share(metric: str) -> bool:
-    """Whether a metric lies in [0, 1], also as one judge's own figure."""
-    return metric.partition(BY)[0] not in NOT_SHARES
-
-
-def number(metric: str, value: float | None) -> str:
+def number(name: str, value: float | None) -> str:
     """A share as ".66", anything else as "6.9" or "0.58"; a dash for what is undefined."""
     if value is None or math.isnan(value):
         return DASH
-    text = f"{value:.1f}" if metric == "questions" else f"{value:.2f}"
-    if not text.strip("-0."):
-        text = text.removeprefix("-")  # a rounded nothing has no sign
-    if is_share(metric) and text.lstrip("-").startswith("0."):
-        text = text.replace("0.", ".", 1)
-    return text.replace("-", "−")
+    if metric(name).share:
+        return share(value, metric(name).digits)
+    return decimal(value, metric(name).digits)
+
+
+def share(value: float, digits: int = 2) -> str:
+    """ ".66", "−.09", "1.00" """
+    text = decimal(value, digits)
+    return text.replace("0.", ".", 1) if text.startswith(("0.", "−0.")) else text
+
+
+def decimal(value: float, digits: int = 2) -> str:
+    """ "0.66", "−6.90"; what is rounded to nothing has no sign."""
+    text = f"{value:.{digits}f}"
+    return (text if text.strip("-0.") else text.removeprefix("-")).replace("-", "−")
 
 
 def plus_minus(metric: str, estimate: Estimate) -> str:

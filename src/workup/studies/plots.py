@@ -10,7 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from workup.core.statistics import Estimate
-from workup.report.plotting import COLOURS, Drawing, Floats, Key, figure, panel, points, points_key
+from workup.report.plotting import (
+    COLOURS,
+    Drawing,
+    Key,
+    figure,
+    panel,
+    points,
+    points_key,
+    row_points,
+    rowed,
+    whiskers,
+)
 
 Ends = tuple[float, float]
 NO_ENDS: Mapping[str, Ends] = {}
@@ -106,28 +117,18 @@ def _drawn(points: Sequence[tuple[float, Estimate]]) -> bool:
 
 
 def _line(ax: Axes, through: Sequence[tuple[float, Estimate]], number: int) -> None:
-    whiskers = _whiskers([found for _, found in through])
-    at, means = [x for x, _ in through], [found.mean for _, found in through]
+    found = [each for _, each in through]
+    at, means = [x for x, _ in through], [each.mean for each in found]
     ax.errorbar(
         at,
         means,
-        yerr=whiskers,
+        yerr=whiskers(found),
         linewidth=1.6,
         elinewidth=1,
         capsize=2,
         markersize=4.5,
         **points(number),
     )
-
-
-def _whiskers(found: Sequence[Estimate]) -> Floats:
-    """How far each interval reaches below and above its mean; 0 without an interval."""
-    ends: Floats = (
-        np.array([(each.mean - each.low, each.high - each.mean) for each in found], dtype=float)
-        .reshape(-1, 2)
-        .T
-    )
-    return np.clip(np.nan_to_num(ends), 0, None)
 
 
 @figure
@@ -151,42 +152,18 @@ def rows(
         ax = panel(title, 0.5 + len(names) * (0.2 + 0.14 * count))
         for number, found in enumerate(series.values()):
             shift = 0.5 * ((number + 0.5) / len(series) - 0.5)
-            _points(
-                ax,
-                [
-                    (row + shift, each)
-                    for row, each in enumerate(found)
-                    if each and isfinite(each.mean)
-                ],
-                number,
-            )
-        ax.grid(visible=True, axis="x")
-        ax.grid(visible=False, axis="y")
+            known = {row + shift: each for row, each in enumerate(found) if each}
+            known = {at: each for at, each in known.items() if isfinite(each.mean)}
+            row_points(ax, list(known), list(known.values()), points(number))
+        rowed(ax, names)
         if title in ends:
             ax.set_xlim(*_wide(ends[title]))
         elif ax.get_xlim()[0] < 0:
             ax.axvline(0, color=COLOURS["muted"], linewidth=0.8)
         ax.locator_params(axis="x", nbins=5)
-        ax.set_yticks(range(len(names)), names)
-        ax.set_ylim(len(names) - 0.5, -0.5)
         drawn.append(ax)
     return Drawing(
         label, drawn, _keys(next(series for series in panels.values() if len(series) == count))
-    )
-
-
-def _points(ax: Axes, at: Sequence[tuple[float, Estimate]], number: int) -> None:
-    whiskers = _whiskers([found for _, found in at])
-    means, heights = [found.mean for _, found in at], [row for row, _ in at]
-    ax.errorbar(
-        means,
-        heights,
-        xerr=whiskers,
-        linestyle="",
-        linewidth=1.3,
-        capsize=2,
-        markersize=5,
-        **points(number),
     )
 
 

@@ -18,7 +18,7 @@ from workup.cases.clinic.renamed import said
 from workup.cases.clinic.tables import LINKED, place
 from workup.cases.leaks import Mask
 from workup.cases.publications import publications
-from workup.core.case import Case, Source
+from workup.core.case import Case, Passage, Source
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Environment, Scorer, ScoreRequest
 from workup.core.statistics import SHARE, Estimate, interval, paired
@@ -288,7 +288,7 @@ def _under(case: Case, source: Source, document: Document, longest: int) -> str:
     If the diagnosis would not stand in what is left, it stands in front.
     """
     text, name = _joined(document), case.truth.diagnosis
-    theirs = diagnoses_in(f"{document.title}\n{document.text}", source, case)
+    theirs = diagnoses_in([Passage(document.id, document.text, document.title)], source, case)
     if theirs:  # all at once, the longest first: a name may be part of another one
         either = "|".join(map(re.escape, sorted(theirs, key=len, reverse=True)))
         text = re.sub(rf"(?<!\w)(?:{either})(?!\w)", lambda _: name, text, flags=re.IGNORECASE)

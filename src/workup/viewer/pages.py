@@ -8,15 +8,15 @@ from typing import Any
 
 from workup.core.case import Case
 from workup.core.episode import DIAGNOSE, Turn
+from workup.metrics.known import metric
 from workup.report import meanings
 from workup.report.page import flat, title
-from workup.report.tables import Ends, calls, heading, headline, level
+from workup.report.tables import Ends, calls, headline, level
 from workup.report.transcripts import VERDICTS, Meeting, Side, legend, side
 from workup.runs import Record, Run, warnings
 from workup.runs.files import DamagedError
 from workup.runs.record import turns_of
 from workup.runs.store import KEY, as_written
-from workup.runs.transcript import facts_by_id
 from workup.runs.words import DASH, adds_up, duration, in_order, number
 from workup.viewer import drawing, progress, tokens
 from workup.viewer.asking import (
@@ -123,7 +123,7 @@ def overview(shown: Shown) -> Content:
         "facts": list(_facts(run, state, phases, money)),
         "stages": phases,
         "playing": [] if finished else progress.evaluations(run, _evaluated(shown)),
-        "shown": [heading(metric) for metric in metrics],
+        "shown": [meanings.explained(name) for name in metrics],
         "rows": rows,
         "warnings": warnings.lines(entries),
         "figures": drawing.figures(lines, entries, run.anchors),
@@ -134,7 +134,7 @@ def overview(shown: Shown) -> Content:
         "whole": columns.whole,
         "wrong": list(_wrong(shown, _whose(run, entries, order))),
         "report": _report(shown),
-        "legend": meanings.legend(metrics),
+        "glossary": meanings.legend(metrics),
         "notes": run.config.get("notes") or (),
         "calls": calls(run.summary.get("calls") or ()),
         "config": list(flat(run.config)),
@@ -184,6 +184,7 @@ def episodes(shown: Shown, query: Mapping[str, str]) -> Content:
     columns.catch_up(WAIT)
     asked = Asked.read(query)
     found = listed(columns, asked)
+    sorts = dict.fromkeys((*SORTS, *columns.measures))
     state = progress.state(run)
     return _head(shown, run, state) | {
         "live": state is State.RUNNING or not columns.whole,
@@ -199,7 +200,7 @@ def episodes(shown: Shown, query: Mapping[str, str]) -> Content:
             for name in ("phase", "doctor", "stage", "ending", "category")
         },
         "verdicts": list(ASKED),
-        "sorts": [*SORTS, *(name for name in columns.measures if name not in SORTS)],
+        "sorts": [(name, name if name in SORTS else metric(name).title) for name in sorts],
         "descending": asked.descending,
         **_around(shown, asked, found),
     }
@@ -269,11 +270,9 @@ def _meeting(record: Record) -> Meeting:
 
 
 def _sources(record: Record) -> list[list[str]]:
-    """For each turn the ids of what it revealed besides findings: passages of a library."""
-    facts = facts_by_id(record.episode.case)
-    return [
-        [id for id in turn.observation.evidence if id not in facts] for turn in record.episode.turns
-    ]
+    """For each turn the ids of the passages that its search returned."""
+    turns = record.episode.turns
+    return [[each.id for each in turn.observation.passages or ()] for turn in turns]
 
 
 def _parts(record: Record) -> Content:

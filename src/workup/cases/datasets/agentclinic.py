@@ -2,7 +2,13 @@
 
 `agentclinic:FILE` reads both layouts of the release and tells them apart by their keys: stations
 (`agentclinic_medqa*.jsonl`) and picture questions (`agentclinic_nejm*.jsonl`, without their
-pictures). With `#all` every case is held out. See docs/datasets.md.
+pictures). With `#all` every case is held out. A file with "mimic" in its name is restricted.
+
+A station shows demographics, chief complaint and the examiner's objective. What the patient knows
+is history; findings and results are hidden, with their path as the item. Values that say only that
+nothing was recorded are left out and counted. A picture question shows the first sentence of its
+vignette, with the options; the other sentences are hidden. The notes count the questions that came
+with a picture.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
 """mediQ (iMedQA): examination questions cut into atomic facts, one JSON object per line.
 
 `mediq:FILE` splits the file like every source; `mediq:FILE#all` has every row in the test split,
-for evaluation alone.
+for evaluation alone. A row has `id, question, context, options, answer, answer_idx, facts`. The
+first sentence of the context is the presentation, as in mediQ. A fact is given if all its content
+words (without fillers such as "patient" or "presents") stand in that sentence, and hidden
+otherwise: the rule errs towards hiding, and does not understand negation. The truth is the text of
+the right option, which is a diagnosis in some rows and a drug, a test or a mechanism in others.
+Rows without facts are counted and left out.
 """
 
 from __future__ import annotations

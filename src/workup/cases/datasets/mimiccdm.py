@@ -2,7 +2,14 @@
 
 `mimiccdm:FOLDER` reads the CSV files of version 1.1, as PhysioNet releases them.
 `#cholecystitis,diverticulitis,pancreatitis` keeps some of the diseases (these are CRAFT's, CR-15);
-the word `all` holds every case out. See docs/datasets.md.
+the word `all` holds every case out.
+
+The first sentence of the history opens the encounter. The rest of it, the examination and the
+reports are hidden sentence by sentence, under the heading, body part or examination that they
+belong to; laboratory values come with their reference range. All four names are withheld in every
+case alike. Operations, discharge diagnoses and codes come after the diagnosis and are not read. The
+patient is taken from the number of a radiology report; admissions without one count as patients of
+their own.
 """
 
 from __future__ import annotations

@@ -3,7 +3,17 @@
 Terms are present or excluded. `phenopackets:FOLDER` reads every `.json` below it, as the
 phenopacket store ships them; `phenopackets:FILE` one packet, or JSON lines of packets or of their
 short form (`id, sex, age, present, absent, diagnosis, pmid`). With `#all` every case is held out,
-with `#diseases` no disease of the test side is trained on. See docs/datasets.md.
+with `#diseases` no disease of the test side is trained on.
+
+The diagnosis is the first interpretation's, else the first listed disease that is not excluded. A
+present term is a finding under its own label; a hash of the id decides which one opens the
+encounter. Excluded terms stand in the record as "Looked for and not found". Packets with fewer than
+two findings or without a diagnosis are left out and counted.
+
+A patient's publications are read from `metaData.externalReferences`, from each feature's
+`evidence.reference`, from an id that begins with one (`PMID:27672653-…`), and from the short form's
+`pmid`. All patients of one publication are on one side of the split, since they are often
+relatives. Patients without any are counted in the notes.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from workup.methods.base.outcome import malformed
 from workup.metrics.facts import scored
 from workup.runs import Record
 from workup.runs.transcript import NAMES, STYLES
-from workup.runs.words import number
+from workup.runs.words import number, share
 
 _TOP = 3  # diagnoses shown of each posterior
 _BAR = 10  # characters of a probability of 1
@@ -108,11 +108,7 @@ def _findings(console: Console, record: Record, settings: craft.Settings) -> Non
 def _worth(fact: Fact, total: int, settings: craft.Settings) -> tuple[str, str, str]:
     part = (fact.weight or 0) / total
     name = f"{fact.weight} {NAMES[fact.weight]}"
-    return (
-        (name, number("CR", part), f"+{number('share', settings.alpha * part)}")
-        if part
-        else (name, "", "")
-    )
+    return (name, share(part), f"+{share(settings.alpha * part)}") if part else (name, "", "")
 
 
 def _worth_showing(case: Case, turns: dict[str, int]) -> tuple[list[Fact], int]:
@@ -145,7 +141,7 @@ def _reward(console: Console, record: Record, settings: craft.Settings, T: int) 
         )
     s, episode = settings, record.episode
     CR, acc, t = (
-        number("CR", record.measures["recall"]),
+        number("recall", record.measures["recall"]),
         int(bool(record.correct)),
         episode.questions,
     )
@@ -306,7 +302,7 @@ class _Tutor:
         for place in top if truth in top else [*top, truth]:
             chance, name = float(posterior[place]), self.knowledge.diagnoses[place]
             label = Text(f"{name} ←", style="bold") if place == truth else Text(name)
-            table.add_row(number("chance", chance).rjust(4), _bar(chance, ascii_only), label)
+            table.add_row(share(chance).rjust(4), _bar(chance, ascii_only), label)
         return table
 
 

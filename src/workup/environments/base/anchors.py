@@ -9,7 +9,7 @@ they have read say about it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -22,16 +22,11 @@ from workup.core.text import tagged
 from workup.rl.rollout import seed_key
 
 Known = Callable[[Case], Evidence]
-Read = Callable[[Turn], Sequence[str]]  # a turn → the passages that its search returned
 Write = Callable[[str, str], str]  # kind of action, content → its text in the environment's grammar
 
 
 def _given(case: Case) -> Evidence:
     return evidence_of(case.given)
-
-
-def _nothing(turn: Turn) -> Sequence[str]:
-    return ()
 
 
 def told(case: Case, past: Sequence[Turn], opening: Evidence) -> dict[str, tuple[str, ...]]:
@@ -44,11 +39,15 @@ def told(case: Case, past: Sequence[Turn], opening: Evidence) -> dict[str, tuple
     return known
 
 
+def headings(past: Sequence[Turn]) -> Iterator[str]:
+    """The headings of all passages that were read."""
+    return (each.heading for turn in past for each in turn.observation.passages or ())
+
+
 class BayesDiagnoser:
     """Asks nothing and names the most probable diagnosis given what was seen.
 
-    It is a `Doctor` and a `Diagnoser` (CR-11). `known` is what the opening tells of a case, `read`
-    what a search returned.
+    It is a `Doctor` and a `Diagnoser` (CR-11). `known` is what the opening tells of a case.
     """
 
     def __init__(
@@ -57,9 +56,8 @@ class BayesDiagnoser:
         items: Sequence[Item],
         write: Write = tagged,
         known: Known = _given,
-        read: Read = _nothing,
     ) -> None:
-        self.knowledge, self.write, self.known, self.read = knowledge, write, known, read
+        self.knowledge, self.write, self.known = knowledge, write, known
         self.items = {item.name: item for item in items}
 
     async def act(
@@ -86,8 +84,7 @@ class BayesDiagnoser:
                     and turn.observation.messages[0].content == parent.normal != item.normal
                 ):
                     known.setdefault(parent.name, ())
-        titles = (text.partition("\n")[0] for turn in past for text in self.read(turn))
-        return known | meanings(case, titles)
+        return known | meanings(case, headings(past))
 
     def say(self, kind: str, content: str) -> Act:
         return Act((), Completion(self.write(kind, content)))

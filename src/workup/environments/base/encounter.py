@@ -106,9 +106,6 @@ class Encounter(ABC):
     def searches(self) -> bool:
         return False
 
-    def documents(self, turn: Turn) -> Sequence[str]:
-        return ()
-
     @property
     def measures(self) -> Sequence[str]:
         return ()

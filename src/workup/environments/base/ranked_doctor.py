@@ -47,8 +47,4 @@ class RankedDoctor(BayesDiagnoser):
         return Act((), Completion(self.world.write_lists(candidates, orders)))
 
     def evidence(self, case: Case, past: Sequence[Turn]) -> Evidence:
-        """What presentation and results say; an examined item without a finding is normal."""
-        evidence = self.known(case)
-        for turn in past:
-            evidence = learned(evidence, case, turn, self.world.examined(turn))
-        return evidence
+        return learned(self.world, case, past)

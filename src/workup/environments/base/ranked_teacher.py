@@ -9,16 +9,16 @@ policy knows how to write what the hack penalty is for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from workup.core.case import Case, Evidence, Knowledge, Source, evidence_of
-from workup.core.episode import Action, Completion, Message, Observation, Turn
+from workup.core.episode import Completion, Message, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Demonstration
-from workup.rl.running import run_to_end
+from workup.core.ports import Act, Demonstration, Environment, Sampling
+from workup.environments.base.teacher import drawn_case, exchanges, played
 
 MOST_CANDIDATES = 10  # candidates of a list (A.7)
 MOST_EXAMINATIONS = 6  # examinations of one order
@@ -32,13 +32,7 @@ class Lists(Protocol):
     @property
     def max_turns(self) -> int: ...
 
-    def open(self, case: Case) -> tuple[Message, ...]: ...
-
-    def read(self, text: str) -> Action: ...
-
     def write(self, kind: str, content: str) -> str: ...
-
-    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...
 
     def known(self, case: Case) -> Evidence: ...
 
@@ -53,7 +47,7 @@ class Lists(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RankedTeaching:
-    """Demonstrations of whole encounters in `world`.
+    """Demonstrations of whole encounters with the lists of `world`.
 
     `focus` is the share of the examinations that are the most informative ones; the others are
     drawn from all that can be ordered. `vague` is the share of the lists that `group` stands in
@@ -67,11 +61,13 @@ class RankedTeaching:
     group: str = ""
     lengths: tuple[int, ...] = (1, MOST_CANDIDATES)
 
-    def demonstrate(self, source: Source, seed: int, index: int) -> Demonstration:
+    def demonstrate(
+        self, source: Source, environment: Environment, seed: int, index: int
+    ) -> Demonstration:
         """The index-th demonstration: k ~ U{1 … max_turns − 1} orders, then the diagnosis.
 
-        The same (source, seed, index) makes the same one. Raises UserError for a source without a
-        model of its cases.
+        The same (source, environment, seed, index) makes the same one. Raises UserError for a
+        source without a model of its cases.
         """
         if source.knowledge is None:
             raise UserError(
@@ -79,15 +75,11 @@ class RankedTeaching:
                 "the model of the cases, which it does not have; leave out the warm start and "
                 "begin with a policy that can converse"
             )
-        rng = np.random.default_rng([seed, index])
-        case = source.train[int(rng.integers(len(source.train)))]
-        scene = _Scene(self, source.knowledge, case, rng)
-        most = self.world.max_turns - 1
-        for _ in range(int(rng.integers(1, most + 1)) if most else 0):
-            scene.order()
-        exchanges = tuple((turn.completion.text, turn.observation.messages) for turn in scene.past)
-        last = self.world.write_lists(scene.final())
-        return Demonstration(self.world.open(case), (*exchanges, (last, ())))
+        case, rng = drawn_case(source, seed, index)
+        most = environment.max_turns - 1
+        orders = int(rng.integers(1, most + 1)) if most else 0
+        teacher = _Teacher(self, source.knowledge, orders, rng)
+        return Demonstration(environment.open(case), exchanges(played(case, environment, teacher)))
 
 
 def ranked(
@@ -119,51 +111,45 @@ def informative(
     return [left[place] for place in np.argsort(-gains, kind="stable")[:most]]
 
 
-def learned(evidence: Evidence, case: Case, turn: Turn, examined: Sequence[str]) -> Evidence:
-    """`evidence` with what the turn revealed; an item examined without a fact is normal."""
-    seen = set(turn.observation.evidence)
-    found = evidence_of(fact for fact in (*case.given, *case.truth.facts) if fact.id in seen)
-    normal: Mapping[str, tuple[str, ...]] = dict.fromkeys(examined, ())
-    return {**normal, **evidence, **found}
+def learned(world: Lists, case: Case, past: Sequence[Turn]) -> Evidence:
+    """What presentation and results say; an examined item without a fact is normal."""
+    evidence = world.known(case)
+    for turn in past:
+        seen = set(turn.observation.evidence)
+        found = evidence_of(fact for fact in (*case.given, *case.truth.facts) if fact.id in seen)
+        normal: Mapping[str, tuple[str, ...]] = dict.fromkeys(world.examined(turn), ())
+        evidence = {**normal, **evidence, **found}
+    return evidence
 
 
-@dataclass(slots=True)
-class _Scene:
-    """An episode in the making, and what is known in it so far."""
+@dataclass(frozen=True, slots=True)
+class _Teacher:
+    """A `Doctor` that ranks and orders so many times, then names the truth."""
 
     teaching: RankedTeaching
     knowledge: Knowledge
-    case: Case
+    orders: int
     rng: np.random.Generator
-    past: tuple[Turn, ...] = ()
-    evidence: Evidence = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.evidence = self.world.known(self.case)
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        world = self.teaching.world
+        evidence = learned(world, case, past)
+        candidates = self._listed(evidence)
+        if len(past) < self.orders:
+            examinations = self._examinations(world.offered(len(past)), evidence)
+            said = world.write_lists(self._blurred(candidates), examinations)
+        else:  # the truth first, so that its probability is learned
+            truth = case.truth.diagnosis
+            others = [name for name in candidates if name != truth]
+            said = world.write_lists(self._blurred([truth, *others]))
+        return Act((), Completion(said))
 
-    @property
-    def world(self) -> Lists:
-        return self.teaching.world
-
-    def order(self) -> None:
-        """One more turn, answered by the world itself."""
-        candidates, examinations = self._listed(), self._examinations()
-        text = self.world.write_lists(self._blurred(candidates), examinations)
-        action = self.world.read(text)
-        observation = run_to_end(self.world.answer(self.case, self.past, action))
-        turn = Turn((), Completion(text), action, observation)
-        self.past = (*self.past, turn)
-        self.evidence = learned(self.evidence, self.case, turn, self.world.examined(turn))
-
-    def final(self) -> list[str]:
-        """The truth first, so that its probability is learned; then the other candidates."""
-        truth = self.case.truth.diagnosis
-        return self._blurred([truth, *(name for name in self._listed() if name != truth)])
-
-    def _listed(self) -> list[str]:
+    def _listed(self, evidence: Evidence) -> list[str]:
         least, most = self.teaching.lengths
         length = int(self.rng.integers(least, most + 1))
-        return ranked(self.knowledge, self.evidence, length, least)
+        return ranked(self.knowledge, evidence, length, least)
 
     def _blurred(self, candidates: list[str]) -> list[str]:
         """The list, or the list with the group's name in front."""
@@ -172,14 +158,14 @@ class _Scene:
             return candidates
         return [self.teaching.group, *candidates]
 
-    def _examinations(self) -> list[str]:
-        offered = [name for name in self.world.offered(len(self.past)) if name not in self.evidence]
+    def _examinations(self, offered: Sequence[str], evidence: Evidence) -> list[str]:
+        left = [name for name in offered if name not in evidence]
         count = int(self.rng.integers(1, MOST_EXAMINATIONS + 1))
-        best = informative(self.knowledge, self.evidence, offered, count)
+        best = informative(self.knowledge, evidence, left, count)
         telling = self.rng.random(len(best)) < self.teaching.focus
-        drawn = self.rng.permutation(len(offered))[: len(best)]
+        drawn = self.rng.permutation(len(left))[: len(best)]
         chosen = [
-            name if told else offered[place]
+            name if told else left[place]
             for name, told, place in zip(best, telling, drawn, strict=True)
         ]
         return list(dict.fromkeys(chosen))

@@ -12,15 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
+
 from workup.cases.clinic.graph import read_triples, stated
-from workup.core.case import Source
-from workup.core.episode import DIAGNOSE, Completion, Turn
-from workup.core.ports import Demonstration, Environment
+from workup.core.case import Case, Passage, Source
+from workup.core.episode import DIAGNOSE, Completion, Message, Turn
+from workup.core.ports import Act, Demonstration, Environment, Sampling
 from workup.core.text import THINK
 from workup.environments.base.queries import (
     MOST_FINDINGS,
     diagnoses_in,
-    drawn_case,
     drawn_searches,
     known_findings,
     need_diagnoses,
@@ -28,7 +29,7 @@ from workup.environments.base.queries import (
     taught_diagnosis,
 )
 from workup.environments.base.searching import SEARCH, SearchGrammar
-from workup.rl.running import run_to_end
+from workup.environments.base.teacher import drawn_case, exchanges, played
 
 MOST_REPEATED = 2  # statements after one search
 
@@ -56,30 +57,42 @@ class ReasoningTeaching:
         """
         need_diagnoses(source)
         case, rng = drawn_case(source, seed, index)
-        findings = known_findings(source, case, self.grammar)
-        past: list[Turn] = []
+        searches = drawn_searches(source, case, environment.max_turns - 1, rng)
+        teacher = _Teacher(self, source, environment, searches, rng)
+        return Demonstration(environment.open(case), exchanges(played(case, environment, teacher)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Teacher:
+    """A `Doctor` that searches so many times, then names the diagnosis."""
+
+    teaching: ReasoningTeaching
+    source: Source
+    environment: Environment
+    searches: int
+    rng: np.random.Generator
+
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        source, write, taught = self.source, self.environment.write, self.teaching
+        findings = known_findings(source, case, taught.grammar)
+        read = [each for turn in past for each in turn.observation.passages or ()]
         lead = f"<{THINK}>"
-        for _ in range(drawn_searches(source, case, environment.max_turns - 1, rng)):
-            read = [text for turn in past for text in environment.about.documents(turn)]
-            named = diagnoses_in("\n".join(read), source, case)
-            query = random_query(source, findings, named, rng, self.queried)
-            text = lead + environment.write(SEARCH, query)
-            action = environment.read(text)
-            observation = run_to_end(environment.answer(case, past, action))
-            past.append(Turn((), Completion(text), action, observation))
-            lead = "".join(
-                islice(_statements(environment.about.documents(past[-1]), findings), self.repeated)
-            )
-        read = [text for turn in past for text in environment.about.documents(turn)]
+        if past:
+            stated = _statements(past[-1].observation.passages or (), findings)
+            lead = "".join(islice(stated, taught.repeated))
+        if len(past) < self.searches:
+            named = diagnoses_in(read, source, case)
+            query = random_query(source, findings, named, self.rng, taught.queried)
+            return Act((), Completion(lead + write(SEARCH, query)))
         diagnosis = taught_diagnosis(read, source, case, findings)
-        last = lead + environment.write(DIAGNOSE, diagnosis)
-        exchanges = tuple((turn.completion.text, turn.observation.messages) for turn in past)
-        return Demonstration(environment.open(case), (*exchanges, (last, ())))
+        return Act((), Completion(lead + write(DIAGNOSE, diagnosis)))
 
 
-def _statements(documents: Sequence[str], findings: Sequence[str]) -> Iterator[str]:
+def _statements(found: Sequence[Passage], findings: Sequence[str]) -> Iterator[str]:
     """The statements about one of the findings, in the words of the documents."""
-    for said in stated("\n".join(documents)):
+    for said in stated("\n".join(passage.whole for passage in found)):
         (triple,) = read_triples(said)
         if triple.tail in findings or triple.head in findings:
             yield f"{said}; "

@@ -18,10 +18,10 @@ from workup.cases.clinic.library import library
 from workup.cases.clinic.renamed import Names, heard, said, unmarked
 from workup.cases.clinic.tables import LINKED, RENAMED, place
 from workup.cases.publications import publications
-from workup.core.case import Case, Evidence, Knowledge, Source, evidence_of
+from workup.core.case import Case, Evidence, Knowledge, Passage, Source, evidence_of
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Doctor, Environment, Passage, Retriever
+from workup.core.ports import Doctor, Environment, Retriever
 from workup.core.text import neutralise, normalise
 from workup.environments.base.encounter import Encounter, EncounterSettings
 from workup.environments.base.queries import MOST_FINDINGS
@@ -182,10 +182,9 @@ class Searched(Encounter):
         )
         if left <= 0:
             return Observation((Message("user", CONCLUDE),), item=topic)
-        found = await self._search(case, action.content) if action.kind == SEARCH else ()
-        reply = self.show(found) if action.kind == SEARCH else self.unreadable
-        ids = tuple(passage.id for passage in found)
-        return Observation((self.reply(reply, len(past)),), ids, topic)
+        found = await self._search(case, action.content) if action.kind == SEARCH else None
+        reply = self.unreadable if found is None else self.show(found)
+        return Observation((self.reply(reply, len(past)),), item=topic, passages=found)
 
     def reply(self, text: str, turn: int) -> Message:
         """`text` as the answer to action number `turn`, from 0.
@@ -194,14 +193,6 @@ class Searched(Encounter):
         """
         last = turn >= self.grammar.max_turns - 2
         return Message("user", f"{text}\n{CONCLUDE}" if last else text)
-
-    def numbered(self, found: Sequence[Passage]) -> str:
-        """The passages, each behind its number; "Nothing was found." if there are none.
-
-        No passage holds anything that could be read as a tag, wherever it is cut.
-        """
-        shown = (f"[{number}] {self._passage(passage)}" for number, passage in enumerate(found, 1))
-        return "\n".join(shown) or NOTHING
 
     def _further(self, case: Case) -> Iterator[str]:
         """The sentences about findings that the opening adds to the presentation.
@@ -213,9 +204,10 @@ class Searched(Encounter):
             described = replace(case, given=(), truth=replace(case.truth, facts=facts))
             yield from (message.content for message in self.record.record(described).messages)
 
-    def _passage(self, passage: Passage) -> str:
-        text = words.first(passage.text, self.grammar.passage_tokens)
-        return neutralise("\n".join(filter(None, (passage.title, text))))
+    def _shown(self, case: Case, passage: Passage) -> Passage:
+        """The passage as the doctor reads it: cut, in the case's names, without any tag."""
+        text = words.first(said(case, passage.text), self.grammar.passage_tokens)
+        return Passage(passage.id, neutralise(text), neutralise(said(case, passage.title)))
 
     async def _search(self, case: Case, queries: Sequence[str]) -> tuple[Passage, ...]:
         """The passages that the queries find, each once; in a foreign index two may share an id.
@@ -226,10 +218,7 @@ class Searched(Encounter):
         asked = (heard(case, query) for query in queries)
         found = await asyncio.gather(*(self._found(case, query) for query in asked))
         once = {(one.id, one.title, one.text): one for passages in found for one in passages}
-        shown = [
-            replace(one, title=said(case, one.title), text=said(case, one.text))
-            for one in once.values()
-        ]
+        shown = [self._shown(case, one) for one in once.values()]
         if self.grammar.shuffled:
             Random(seed_key("passages", case.id, *queries)).shuffle(shown)
         return tuple(shown)

@@ -12,7 +12,7 @@ from workup.cases.clinic.renamed import described, meanings, pictures, words
 from workup.core.case import Case, Evidence, Knowledge, Source
 from workup.core.episode import DIAGNOSE, Action, Completion, Message, Observation, Turn
 from workup.core.ports import Act, Sampling
-from workup.environments.base.anchors import BayesDiagnoser
+from workup.environments.base.anchors import BayesDiagnoser, headings
 from workup.environments.base.queries import known_findings, least_searches, random_queries
 from workup.environments.base.searching import SEARCH, SEPARATOR, SearchGrammar
 from workup.rl.rollout import seed_key
@@ -39,8 +39,6 @@ class Library(Protocol):
 
     def known(self, case: Case) -> Evidence: ...
 
-    def documents(self, turn: Turn) -> Sequence[str]: ...
-
     @property
     def queried(self) -> int:
         """Most findings in a demonstrated query; 0: all of them."""
@@ -49,12 +47,13 @@ class Library(Protocol):
 
 class _Searcher(BayesDiagnoser):
     def __init__(self, source: Source, knowledge: Knowledge, world: Library) -> None:
-        super().__init__(knowledge, source.items, world.write, world.known, world.documents)
+        super().__init__(knowledge, source.items, world.write, world.known)
         self.source, self.world = source, world
 
     def pictures_read(self, case: Case, past: Sequence[Turn]) -> list[str]:
         """The names of pictures in what was found: to search for one tells whose it is."""
-        read = {word for turn in past for text in self.read(turn) for word in words(text)}
+        shown = (each for turn in past for each in turn.observation.passages or ())
+        read = {word for passage in shown for word in words(passage.whole)}
         return [name for name in pictures(case) if name in read]
 
 
@@ -143,8 +142,7 @@ class IdealSearcher(_Searcher):
         evidence = self.evidence(case, past)
         sure = self._sure(evidence)
         if left > 0 and pictures(case):
-            titles = (text.partition("\n")[0] for turn in past for text in self.read(turn))
-            sure += self._sure(evidence | described(case, titles))
+            sure += self._sure(evidence | described(case, headings(past)))
         return sure
 
     def _sure(self, evidence: Evidence) -> float:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Literal
 
-from workup.core.case import Case, Fact, Kind
-from workup.core.episode import ASK, DIAGNOSE, MALFORMED, Action, Ending, Episode, Turn
-from workup.core.text import THINK, Block, control_tokens
+from workup.core.case import Case, Fact, Kind, Passage
+from workup.core.episode import ASK, DIAGNOSE, MALFORMED, Action, Ending, Episode, Part, Turn
+from workup.core.text import THINK, Block, control_tokens, tagged
 
 SEARCH, REFINE, EVIDENCE, DIAGNOSIS = "search", "refine", "evidence", "diagnosis"
 TAGS = (SEARCH, REFINE, EVIDENCE, DIAGNOSIS)
@@ -22,18 +22,6 @@ Told = Literal["presentation", "history", "record"]
 _SPLIT = re.compile("[;；]")
 # Characters of a query, question or diagnosis; the rest is cut off and counts as an error.
 LONGEST = 500
-NUMBERED = re.compile(r"^\[\d{1,4}\] ", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """One completion in its parts.
-
-    The action, and the refinement before it ("" if there is none).
-    """
-
-    action: Action
-    refinement: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +77,9 @@ class SearchGrammar:
         }
         return kinds[self.told]
 
-    def take_apart(self, text: str) -> Said:
+    def read(self, text: str) -> Action:
         """The one parse of a completion: see `Library.read`."""
-        return _take_apart(text, self.subqueries, self.refine, self.tags)
-
-    def refinement(self, turn: Turn) -> str:
-        """What the turn made of the evidence before it; "" where it made nothing."""
-        return self.take_apart(turn.completion.text).refinement
+        return _read(text, self.subqueries, self.refine, self.tags)
 
     def well_formed(self, episode: Episode) -> bool:
         """Whether every tag is well formed and in its order (CM-8).
@@ -109,39 +93,35 @@ class SearchGrammar:
             turn.action.errors for turn in episode.turns
         ):
             return False
-        informed = (False, *(bool(evidence(turn)) for turn in episode.turns))
+        informed = (False, *(turn.observation.passages is not None for turn in episode.turns))
         wanted = (before and self.refine for before in informed)
         return all(
-            bool(self.refinement(turn)) == due
-            for turn, due in zip(episode.turns, wanted, strict=False)
+            bool(refinement(turn)) == due for turn, due in zip(episode.turns, wanted, strict=False)
         )
+
+
+def refinement(turn: Turn) -> str:
+    """What the turn made of the evidence before it; "" where it made nothing."""
+    return " ".join(turn.action.part(REFINE))
 
 
 def evidence(turn: Turn) -> str:
     """The evidence that the turn's search returned, tags included; "" if there was none."""
-    for message in turn.observation.messages:
-        if message.content.startswith(f"<{EVIDENCE}>"):
-            text, closed, _ = message.content.partition(f"</{EVIDENCE}>")
-            return text + closed
-    return ""
+    found = turn.observation.passages
+    return "" if found is None else tagged(EVIDENCE, numbered(found))
 
 
-def passages(turn: Turn) -> list[str]:
-    """The passages that the turn's search returned, one by one, without tags and numbers.
-
-    None where the evidence says that nothing was found.
-    """
-    shown = evidence(turn).removeprefix(f"<{EVIDENCE}>").removesuffix(f"</{EVIDENCE}>")
-    return [] if shown == NOTHING else [text for text in NUMBERED.split(shown) if text.strip()]
+def numbered(found: Sequence[Passage]) -> str:
+    """The passages, each behind its number; "Nothing was found." if there are none."""
+    return "\n".join(f"[{n}] {passage.whole}" for n, passage in enumerate(found, 1)) or NOTHING
 
 
-@lru_cache(
-    maxsize=1 << 12
-)  # a policy of few words says the same again and again, and rewards read what was read
-def _take_apart(text: str, subqueries: int, refine: bool, tags: tuple[str, ...]) -> Said:
+@lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again
+def _read(text: str, subqueries: int, refine: bool, tags: tuple[str, ...]) -> Action:
     found, errors = _blocks(text, _tag(tags))
     errors += sum(block.tag == EVIDENCE or (block.tag == REFINE and not refine) for block in found)
     refined: list[str] = []
+    action = None
     for block in found:
         content = " ".join(block.content.split())
         if block.tag == REFINE and refine:
@@ -149,12 +129,13 @@ def _take_apart(text: str, subqueries: int, refine: bool, tags: tuple[str, ...])
         elif block.tag in (SEARCH, DIAGNOSIS, ASK):
             action = _action(block.tag, content, subqueries)
             if action is not None:
-                after = bool(text[block.end :].strip())
-                return Said(
-                    replace(action, errors=action.errors + errors + after), " ".join(refined)
-                )
+                errors += action.errors + bool(text[block.end :].strip())
+                break
             errors += 1
-    return Said(Action(MALFORMED, (), max(errors, 1)), " ".join(refined))
+    parts = (Part(REFINE, tuple(refined)),) if refined else ()
+    if action is None:
+        return Action(MALFORMED, (), max(errors, 1), parts)
+    return replace(action, errors=errors, parts=parts)
 
 
 def _action(tag: str, content: str, subqueries: int) -> Action | None:

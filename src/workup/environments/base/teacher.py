@@ -3,23 +3,25 @@
 There are three kinds. Random dialogues teach the format, but not to read evidence. Textbook records
 ask for the diagnosis after every prefix of the findings. Summaries have findings in the
 presentation. The questions come from no expert: what to ask is left to reinforcement.
+
+A teacher is a `Doctor` that knows the truth: a demonstration is what it says in an encounter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from workup.core.case import Case, Item, Source
-from workup.core.episode import DIAGNOSE, Completion, Message, Turn
-from workup.core.errors import UserError
-from workup.core.ports import Demonstration, Environment, Teaching
+from workup.core.episode import DIAGNOSE, Completion, Ending, Message, Turn
+from workup.core.errors import RolloutError, UserError
+from workup.core.ports import Act, Demonstration, Doctor, Environment, Sampling, Teaching
 from workup.core.text import neutralise
+from workup.rl.rollout import Job, Play, rollout
 from workup.rl.running import run_to_end
 
-Exchanges = tuple[tuple[str, tuple[Message, ...]], ...]
 _BLANK = "\0"  # what no diagnosis is called
 
 
@@ -39,25 +41,64 @@ def demonstrate(
             "questions to a patient, and a source that lists its items; leave out the warm "
             "start and begin with a policy that can converse"
         )
-    rng = np.random.default_rng([seed, index])
-    case = source.train[int(rng.integers(len(source.train)))]
+    case, rng = drawn_case(source, seed, index)
     diagnosis = world.write(DIAGNOSE, case.truth.diagnosis)
     if teaching.summary_share and rng.random() < teaching.summary_share:
         return Demonstration(_summary(world, case, rng), ((diagnosis, ()),))
     textbook = bool(rng.random() < teaching.textbook_share)
     most = world.max_turns - 1
     count = most if textbook else int(rng.integers(most + 1))
-    known = world.about.known(case)
-    drawn = drawn_items(case, source, known, count, teaching.focus, rng)
-    exchanges = run_to_end(_exchanges(world, case, drawn))
+    items = drawn_items(case, source, world.about.known(case), count, teaching.focus, rng)
+    questions = [world.write(item.kind.value, item.name) for item in items]
+    *asked, last = exchanges(played(case, world, Recital((*questions, diagnosis))))
     if textbook:
         # This does not teach when to conclude, only what to conclude from the evidence.
         begun = world.write(DIAGNOSE, _BLANK).partition(_BLANK)[0].rstrip()
         branches = tuple(
-            (before, begun, diagnosis.removeprefix(begun)) for before in range(len(exchanges) + 1)
+            (before, begun, diagnosis.removeprefix(begun)) for before in range(len(asked) + 1)
         )
-        return Demonstration(world.open(case), exchanges, branches, imitate=False)
-    return Demonstration(world.open(case), (*exchanges, (diagnosis, ())))
+        return Demonstration(world.open(case), tuple(asked), branches, imitate=False)
+    return Demonstration(world.open(case), (*asked, last))
+
+
+def drawn_case(source: Source, seed: int, index: int) -> tuple[Case, np.random.Generator]:
+    """The training case of the index-th demonstration, and the generator for the rest of it."""
+    rng = np.random.default_rng([seed, index])
+    return source.train[int(rng.integers(len(source.train)))], rng
+
+
+@dataclass(frozen=True, slots=True)
+class Recital:
+    """A `Doctor` that says these texts, one in each turn, and from then on the last one."""
+
+    texts: Sequence[str]
+
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        return Act((), Completion(self.texts[min(len(past), len(self.texts) - 1)]))
+
+
+def played(case: Case, environment: Environment, teacher: Doctor) -> tuple[Turn, ...]:
+    """The turns of an encounter that a teacher plays, its diagnosis the last one.
+
+    Raises RolloutError where the environment gives up, UserError where it cannot read the
+    diagnosis.
+    """
+    episode = run_to_end(rollout(Job(case), environment, teacher, Play()))
+    if episode.ending is Ending.FAILED:
+        raise RolloutError(episode.reason)
+    if episode.ending is not Ending.DIAGNOSED:
+        raise UserError(
+            f"case '{case.id}': no demonstration can end with '{case.truth.diagnosis}', which is "
+            "no name that this environment reads"
+        )
+    return episode.turns
+
+
+def exchanges(turns: Sequence[Turn]) -> tuple[tuple[str, tuple[Message, ...]], ...]:
+    """The turns as a demonstration has them."""
+    return tuple((turn.completion.text, turn.observation.messages) for turn in turns)
 
 
 def drawn_items(
@@ -91,15 +132,3 @@ def _summary(environment: Environment, case: Case, rng: np.random.Generator) -> 
     )
     *before, last = environment.open(case)
     return (*before, replace(last, content=last.content + lines))
-
-
-async def _exchanges(environment: Environment, case: Case, items: Sequence[Item]) -> Exchanges:
-    """The exchanges in which `items` are asked for one after the other."""
-    turns: list[Turn] = []
-    for item in items:
-        said = environment.write(item.kind.value, item.name)
-        action = environment.read(said)
-        turns.append(
-            Turn((), Completion(said), action, await environment.answer(case, turns, action))
-        )
-    return tuple((turn.completion.text, turn.observation.messages) for turn in turns)

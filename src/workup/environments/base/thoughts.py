@@ -2,47 +2,44 @@
 
     <think> … <search>query</search><document> … </document> … </think><answer> … </answer>
 
-An episode has it turn by turn. A `Process` has it as one text, as a strong model's reasoning stands
-in a file.
+An episode has it turn by turn, read once. A `Process` has it as one text, as a strong model's
+reasoning stands in a file: no completion, so it is read here.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from workup.core.episode import DIAGNOSE, MALFORMED, Action, Ending, Episode, Turn
-from workup.core.text import THINK, control_tokens
-from workup.environments.base.searching import LONGEST, NOTHING, NUMBERED, SEARCH, says
+from workup.core.case import Passage
+from workup.core.episode import DIAGNOSE, MALFORMED, Action, Ending, Episode, Part
+from workup.core.text import THINK, control_tokens, tagged
+from workup.environments.base.searching import LONGEST, NOTHING, SEARCH, numbered, says
 
 DOCUMENT, ANSWER = "document", "answer"
+# Names of the parts of an action, and the items of TAGS.
+THOUGHT, TAGS = "thought", "tags"
+OPENED, CLOSED = f"<{THINK}>", f"</{THINK}>"
 
 _TAG = re.compile(rf"<(/?)({THINK}|{SEARCH}|{DOCUMENT}|{ANSWER})>")
+_NUMBERED = re.compile(r"^\[\d{1,4}\] ", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One completion taken apart: its action, and what it says of the one thought.
+@lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again
+def read(text: str) -> Action:
+    """The one parse of a completion: see `Reasoning.read`.
 
-    `opens` and `closes` say whether it holds `<think>` at its beginning and `</think>`. `thought`
-    is the text up to `</think>`, or up to the end of the action, without tags.
+    Its parts are the THOUGHT, which is the text up to `</think>` or up to the end of the action, in
+    the pieces that tags part, and as TAGS `<think>` and `</think>`, as far as the text begins or
+    closes with it.
     """
-
-    action: Action
-    thought: str
-    opens: bool
-    closes: bool
-
-
-@lru_cache(maxsize=1 << 12)  # environment and rewards read the same completions
-def take_apart(text: str) -> Part:
-    """The one parse of a completion: see `Reasoning.read`."""
     errors = control_tokens(text)
     opens = closes = False
     thought_ends, after = len(text), 0
     begun: re.Match[str] | None = None
+    action: Action | None = None
     for place, tag in enumerate(_TAG.finditer(text)):
         closing, name = tag[1], tag[2]
         if name == DOCUMENT:
@@ -72,10 +69,15 @@ def take_apart(text: str) -> Part:
             else:
                 errors += not closes or bool(text[after:start].strip())
             errors += action.errors + bool(text[tag.end() :].strip())
-            thought = _plain(text[: min(thought_ends, tag.end())])
-            return Part(Action(action.kind, action.content, errors), thought, opens, closes)
+            thought_ends = min(thought_ends, tag.end())
+            break
     errors += begun is not None
-    return Part(Action(MALFORMED, (), max(errors, 1)), _plain(text[:thought_ends]), opens, closes)
+    tags = (*([OPENED] if opens else ()), *([CLOSED] if closes else ()))
+    said = {THOUGHT: _pieces(text[:thought_ends]), TAGS: tags}
+    parts = tuple(Part(name, items) for name, items in said.items() if items)
+    if action is None:
+        return Action(MALFORMED, (), max(errors, 1), parts)
+    return replace(action, errors=errors, parts=parts)
 
 
 def _action(name: str, content: str) -> Action | None:
@@ -86,9 +88,16 @@ def _action(name: str, content: str) -> Action | None:
     return Action(kind, (content[:LONGEST],), int(len(content) > LONGEST))
 
 
-def _plain(text: str) -> str:
-    """`text` with a line end in place of every tag: what stands beside a tag is another clause."""
-    return _TAG.sub("\n", text).strip()
+def _pieces(text: str) -> tuple[str, ...]:
+    """What stands between the tags of `text`, without space at its beginning and its end."""
+    pieces = _TAG.split(text)[::3]  # the groups of the pattern stand between them
+    said = [place for place, piece in enumerate(pieces) if piece.strip()]
+    if not said:
+        return ()
+    first, last = said[0], said[-1]
+    pieces[first] = pieces[first].lstrip()
+    pieces[last] = pieces[last].rstrip()
+    return tuple(pieces[first : last + 1])
 
 
 def well_formed(episode: Episode) -> bool:
@@ -97,53 +106,37 @@ def well_formed(episode: Episode) -> bool:
     It has one thought, which the first completion opens (or a chat template did) and the last one
     closes, one answer directly behind it, and no error in any turn.
     """
-    said = [turn.completion.text for turn in episode.turns]
-    return episode.ending is Ending.DIAGNOSED and _clean(list(map(take_apart, said)))
+    return episode.ending is Ending.DIAGNOSED and _clean(episode.actions)
 
 
-def _clean(parts: Sequence[Part]) -> bool:
+def _clean(actions: Sequence[Action]) -> bool:
     return (
-        not any(part.action.errors for part in parts)
-        and not any(part.opens for part in parts[1:])
-        and not any(part.closes for part in parts[:-1])
+        not any(action.errors for action in actions)
+        and not any(OPENED in action.part(TAGS) for action in actions[1:])
+        and not any(CLOSED in action.part(TAGS) for action in actions[:-1])
     )
 
 
-def thought(episode: Episode) -> str:
-    """What the doctor thought, queries included, without documents; one line end between turns."""
-    return _joined(turn.completion.text for turn in episode.turns)
+def thought(actions: Iterable[Action]) -> str:
+    """What the doctor thought, queries included, without documents.
+
+    One line end stands between turns, and in place of every tag: what stands beside a tag is
+    another clause.
+    """
+    return "\n".join("\n".join(action.part(THOUGHT)) for action in actions)
 
 
-def _joined(said: Iterable[str]) -> str:
-    return "\n".join(take_apart(text).thought for text in said)
-
-
-def documents(turn: Turn) -> list[str]:
-    """The passages that the turn's search returned, one by one, without tags and numbers."""
-    shown = _document(turn)
-    return _passages(shown.removeprefix(f"<{DOCUMENT}>").removesuffix(f"</{DOCUMENT}>"))
+def document(found: Sequence[Passage]) -> str:
+    """The passages as the doctor reads them, tags included."""
+    return tagged(DOCUMENT, numbered(found))
 
 
 def written(episode: Episode) -> str:
     """The episode as one text, which `Process.of` takes apart again."""
-    blocks = (_document(turn) for turn in episode.turns)
+    found = [turn.observation.passages for turn in episode.turns]
+    blocks = ("" if passages is None else document(passages) for passages in found)
     pairs = zip(episode.turns, blocks, strict=True)
     return "".join(turn.completion.text.strip() + block for turn, block in pairs)
-
-
-def _document(turn: Turn) -> str:
-    """The document block that answered the turn, tags included; "" if there was none."""
-    end = f"</{DOCUMENT}>"
-    for message in turn.observation.messages:
-        if message.content.startswith(f"<{DOCUMENT}>"):
-            return message.content.partition(end)[0] + end
-    return ""
-
-
-def _passages(shown: str) -> list[str]:
-    """The numbered passages of one document block."""
-    texts = [text.strip() for text in NUMBERED.split(shown)]
-    return [text for text in texts if text and text != NOTHING]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,22 +167,23 @@ class Process:
 
     @property
     def thought(self) -> str:
-        """As `thought` of an episode."""
-        return _joined(self.said)
+        """As `thought` of an episode's actions."""
+        return thought(map(read, self.said))
 
     @property
     def passages(self) -> tuple[str, ...]:
-        """All passages that its searches returned, in order."""
-        return tuple(text for shown in self.shown for text in _passages(shown))
+        """All passages that its searches returned, in order, without their numbers."""
+        texts = (text.strip() for shown in self.shown for text in _NUMBERED.split(shown))
+        return tuple(text for text in texts if text and text != NOTHING)
 
     @property
     def objection(self) -> str:
         """The first thing that keeps the process from being an episode, in a few words; else ""."""
-        parts = list(map(take_apart, self.said))
-        kinds = [part.action.kind for part in parts]
+        actions = list(map(read, self.said))
+        kinds = [action.kind for action in actions]
         objections = (
             (kinds[-1] != DIAGNOSE, "it does not end with an answer"),
             (set(kinds[:-1]) - {SEARCH}, "a document stands where nothing was searched"),
-            (not _clean(parts), "its tags are not one thought with searches and one answer"),
+            (not _clean(actions), "its tags are not one thought with searches and one answer"),
         )
         return next((words for holds, words in objections if holds), "")

@@ -7,7 +7,7 @@ format defines what `Format` says.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -22,11 +22,13 @@ class Written:
     """What a format wrote: the files with their rows, and what their columns hold.
 
     `columns` is empty for files that are no tables. `notes` are sentences for the data card.
+    `measures` says what each measure of the episodes is, where the files hold them.
     """
 
     rows: Mapping[str, int]
     columns: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    measures: Mapping[str, str] = field(default_factory=dict)
 
 
 class Format:

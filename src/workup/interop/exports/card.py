@@ -37,6 +37,7 @@ def text(origin: Origin, summary: str, written: Written) -> str:
         *([f"```\n{_UNQUOTED.sub(' ', origin.command)}\n```"] if origin.command else []),
         _table("file", "rows", {name: f"{n:,}" for name, n in written.rows.items()}),
         *([_table("column", "what it holds", written.columns)] if written.columns else []),
+        *([_table("measure", "what it is", written.measures)] if written.measures else []),
         "## Before you use it",
         "\n".join(f"- {note}" for note in _before(origin, written)),
     ]

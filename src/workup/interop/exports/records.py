@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from workup.cases.jsonl import line_of
 from workup.core.case import Case
 from workup.interop.exports.talk import PLACE
+from workup.metrics.known import metric
+from workup.runs import Record
 
 EPISODES: Mapping[str, str] = {
     **PLACE,
@@ -25,8 +27,9 @@ EPISODES: Mapping[str, str] = {
     "opening": "what the doctor read first",
     "turns": (
         "each turn: the text as it was said, the action that was read from it (kind, content, "
-        "violations of the grammar), the item asked for, the ids of the findings revealed, the "
-        "reply, and the turn's score"
+        "violations of the grammar, further parts such as a thought or a list), the item asked "
+        "for, the ids of the findings revealed, the passages that a search returned, the reply, "
+        "and the turn's score"
     ),
     "tokens": (
         "token ids of the whole transcript, exactly as they were read and sampled; empty where "
@@ -55,6 +58,18 @@ CASES: Mapping[str, str] = {
     "extra": "what only one method needs, as JSON; empty if there is nothing",
 }
 _TEXTS = ("question", "category", "record")
+
+
+def noted(records: Iterable[Record], names: dict[str, None]) -> Iterator[Record]:
+    """The records one by one; `names` gets the names of all their measures."""
+    for record in records:
+        names.update(dict.fromkeys(record.measures))
+        yield record
+
+
+def meanings(measures: Iterable[str]) -> dict[str, str]:
+    """What each of these measures is, as far as it is declared."""
+    return {name: meaning for name in measures if (meaning := metric(name).meaning)}
 
 
 def case_row(case: Case) -> dict[str, Any]:

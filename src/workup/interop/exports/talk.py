@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from workup.core.episode import Episode, Message, Turn
 from workup.core.errors import UserError
+from workup.core.extras import wanted
 from workup.interop.exports.material import Chosen
 from workup.runs import Record, parquet
 
 ASSISTANT = "assistant"
 FILE = "train.parquet"
-MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
-_PLACE = (
-    *((name, pa.string()) for name in ("phase", "doctor", "stage")),
-    ("step", pa.int32()),
-    ("case", pa.string()),
-    ("sample", pa.int32()),
-)
 PLACE: Mapping[str, str] = {
     "phase": "train, eval, or search, chosen and rejected of a search stage",
     "doctor": "who played; policy while training",
@@ -32,9 +24,16 @@ PLACE: Mapping[str, str] = {
 }
 
 
-def schema(*columns: tuple[str, Any]) -> Any:
-    """The Arrow schema of a set: its own columns, then the place of the episode in the run."""
-    return pa.schema([*columns, *_PLACE])
+def schema(columns: Callable[[Any, Any], Mapping[str, Any]]) -> Any:
+    """The Arrow schema of a set: its own columns, then the place of the episode in the run.
+
+    `columns(pa, messages)` gives name → type: `pa` is pyarrow, `messages` the type of a list of
+    messages. Raises UserError where pyarrow is not installed.
+    """
+    pa = wanted("pyarrow")
+    messages = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+    types = dict.fromkeys(PLACE, pa.string()) | {"step": pa.int32(), "sample": pa.int32()}
+    return pa.schema([*columns(pa, messages).items(), *types.items()])
 
 
 def write(

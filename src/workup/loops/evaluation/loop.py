@@ -275,8 +275,7 @@ class Evaluation(Frame):
                 f"conclude=bayes needs a model of the cases, which {self.source.name} does not have"
             )
         items, write = self.source.items, environment.write
-        about = environment.about
-        exact = BayesDiagnoser(knowledge, items, write, about.known, about.documents)
+        exact = BayesDiagnoser(knowledge, items, write, environment.about.known)
         # In a whole record what is not mentioned is normal.
         return exact, FullInformationDoctor(knowledge, items, write)
 

@@ -21,13 +21,8 @@ from workup.rl.rollout import Job, Play, TokenDoctor, check_failures, play_all, 
 from workup.rl.samples import sample
 from workup.roles.judges.verdicts import Verdicts
 from workup.runs import Record
-from workup.runs.judged import measured, with_score
+from workup.runs.judged import measured, measured_in, with_score
 from workup.runs.settings import Settings
-
-SHOWN = (
-    *("accuracy", "questions", "critical", "noise", "coverage", "recall", "repeats", "malformed"),
-    *("doc_hit", "hit_if_searched", "ddx", "truncated_graph"),
-)
 
 
 @dataclass(frozen=True)
@@ -180,7 +175,10 @@ def metrics(records: Sequence[Record]) -> dict[str, Any]:
     return {
         "reward": mean(record.score.total for record in scored if record.score),
         "parts": means([record.score.parts for record in scored if record.score]),
-        **{name: mean(record.measures.get(name) for record in scored) for name in SHOWN},
+        **{
+            name: mean(record.measures.get(name) for record in scored)
+            for name in measured_in(scored)
+        },
         "endings": dict(Counter(record.episode.ending.value for record in records)),
         "tokens": sum(
             len(turn.completion.tokens) for record in records for turn in record.episode.turns

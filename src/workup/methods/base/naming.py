@@ -14,7 +14,7 @@ from typing import Literal
 from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.environments.base.queries import listed_in
-from workup.environments.base.searching import SEARCH, SearchGrammar, passages
+from workup.environments.base.searching import SEARCH, refinement
 from workup.metrics.documents import contains
 from workup.roles.judges.claims import denied
 
@@ -33,11 +33,12 @@ class Naming:
     rule: Rule = "printed"
     diagnoses: tuple[str, ...] = ()
 
-    def refinements(self, grammar: SearchGrammar, episode: Episode) -> list[str]:
+    def refinements(self, episode: Episode) -> list[str]:
         """The refinements of passages, in order."""
-        read = [
-            (passages(before), grammar.refinement(turn)) for before, turn in pairwise(episode.turns)
-        ]
+        read = (
+            ([passage.whole for passage in before.observation.passages or ()], refinement(turn))
+            for before, turn in pairwise(episode.turns)
+        )
         return [
             text
             for shown, text in read

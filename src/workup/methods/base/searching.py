@@ -24,13 +24,7 @@ from workup.core.case import Case
 from workup.core.episode import Batch, Ending, Episode, Score, Scores
 from workup.core.ports import AllGather, Context, Credit, Instruments, Reward, Scorer, ScoreRequest
 from workup.core.text import neutralise, normalise, same_name, tagged
-from workup.environments.base.searching import (
-    DIAGNOSIS,
-    REFINE,
-    SearchGrammar,
-    evidence,
-    passages,
-)
+from workup.environments.base.searching import DIAGNOSIS, REFINE, SearchGrammar, evidence
 from workup.methods.base.information_gain import (
     LogitP,
     document_rewards,
@@ -187,7 +181,7 @@ async def unsupervised(
     return [Supervision((0.0,) * len(episode.turns)) for episode in episodes]
 
 
-def hard(grammar: SearchGrammar, view: View, weight: float, naming: Naming = PRINTED) -> Supervise:
+def hard(view: View, weight: float, naming: Naming = PRINTED) -> Supervise:
     """R_process = `weight`·1[a ⊆ I] (Eq. 13): whether the answer's name a is in the text I.
 
     I is any refinement of passages (AutoRefine), query (HardSearch) or document (HardDoc). `naming`
@@ -196,10 +190,8 @@ def hard(grammar: SearchGrammar, view: View, weight: float, naming: Naming = PRI
 
     def seen(episode: Episode) -> bool:
         if view == "documents":
-            return bool(doc_hit(episode, passages))
-        written = (
-            naming.queries(episode) if view == "query" else naming.refinements(grammar, episode)
-        )
+            return bool(doc_hit(episode))
+        written = naming.queries(episode) if view == "query" else naming.refinements(episode)
         return contains(written, episode.case)
 
     async def supervise(
@@ -228,9 +220,7 @@ class Gains:
     joined: Literal["all", "last"] = "all"
 
 
-def multi_view(
-    grammar: SearchGrammar, gains: Gains, scorer: str, naming: Naming = PRINTED
-) -> Supervise:
+def multi_view(gains: Gains, scorer: str, naming: Naming = PRINTED) -> Supervise:
     """C-MIG: R_doc by turn (CM-6) and R_refine (CM-7).
 
     `scorer` ("reference" or "policy") measures both. A round of R_doc is a search that found a
@@ -243,10 +233,7 @@ def multi_view(
     ) -> Sequence[Supervision]:
         judge = instruments.scorer(scorer)
         views = await asyncio.gather(
-            *(
-                _views(judge, episode, gains, naming.refinements(grammar, episode))
-                for episode in episodes
-            )
+            *(_views(judge, episode, gains, naming.refinements(episode)) for episode in episodes)
         )
         refined = refinement_rewards(
             [view.refined for view in views], instruments.all_gather, w_r=gains.w_r
@@ -267,11 +254,12 @@ def _by_turn(episode: Episode, view: LogitP, gains: Gains) -> tuple[float, ...]:
             view.rounds, w_d=g.w_d, alpha_d=g.alpha_d, order=g.order, half_positive=g.half_positive
         )
     )
-    return tuple(next(rewards, 0.0) if passages(turn) else 0.0 for turn in episode.turns)
+    found = (turn.observation.passages for turn in episode.turns)
+    return tuple(next(rewards, 0.0) if passages else 0.0 for passages in found)
 
 
 async def _views(scorer: Scorer, episode: Episode, gains: Gains, refined: Sequence[str]) -> LogitP:
-    found = [evidence(turn) for turn in episode.turns if passages(turn)]
+    found = [evidence(turn) for turn in episode.turns if turn.observation.passages]
     documents = [f"\n{text}" for text in found] if gains.w_d else []
     s = " ".join(refined if gains.joined == "all" else refined[-1:]) if gains.w_r else ""
     # What the policy wrote must not act in the scorer's prompt.

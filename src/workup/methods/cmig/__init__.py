@@ -111,7 +111,7 @@ class Cmig(SearchMethod):
     def supervise(self, settings: Settings, library: Library) -> Supervise:
         s = settings
         gains = Gains(s.w_d, s.alpha_d, s.w_r, s.order, s.half_positive, s.joined)
-        return multi_view(library.grammar, gains, s.scorer, naming_of(s, library))
+        return multi_view(gains, s.scorer, naming_of(s, library))
 
 
 method = Cmig()

@@ -159,4 +159,4 @@ class HardMethod(SearchMethod):
 
     def supervise(self, settings: Any, library: Library) -> Supervise:
         naming = naming_of(settings, library)
-        return hard(library.grammar, self.view, settings.w_p, naming)
+        return hard(self.view, settings.w_p, naming)

@@ -14,11 +14,11 @@ from itertools import chain
 from typing import Literal
 
 from workup.core.case import Case
-from workup.core.episode import DIAGNOSE, Batch, Episode, Score, Scores
+from workup.core.episode import DIAGNOSE, Action, Batch, Episode, Score, Scores
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Instruments, Reward
 from workup.core.stages import Settle
-from workup.environments.base.lists import ORDER, Said
+from workup.environments.base.lists import ORDER, candidates, errors_in
 from workup.environments.evidence import EXAMINING, RANKING, EvidenceSeeking
 from workup.roles.judges.questions import Appraised, Ordered, Placed, Ranked
 
@@ -102,7 +102,7 @@ class Judges:
 
     def __init__(self, environment: EvidenceSeeking) -> None:
         self._world = environment
-        self._known: dict[tuple[str, Said], Judged] = {}
+        self._known: dict[tuple[str, Action], Judged] = {}
 
     def forget(self) -> None:
         self._known.clear()
@@ -115,25 +115,26 @@ class Judges:
         places = [
             place for place in range(len(episode.turns)) if not n_f(episode, place, self._world)
         ]
-        said = [self._world.take_apart(episode.turns[place].completion.text) for place in places]
-        verdicts = await asyncio.gather(*(self._turn(episode.case, each) for each in said))
+        actions = [episode.turns[place].action for place in places]
+        verdicts = await asyncio.gather(*(self._turn(episode.case, each) for each in actions))
         return dict(zip(places, verdicts, strict=True))
 
-    async def _turn(self, case: Case, said: Said) -> Judged:
-        if (case.id, said) not in self._known:
-            placed = await self._placed(said.candidates, case)
-            ordered = Ordered(said.examinations, said.candidates)
-            final = said.action.kind == DIAGNOSE
-            appraised = None if final else await self._world.examining.judge(ordered)
-            self._known[case.id, said] = Judged(placed, appraised)
-        return self._known[case.id, said]
+    async def _turn(self, case: Case, action: Action) -> Judged:
+        if (case.id, action) not in self._known:
+            listed = candidates(action)
+            placed = await self._placed(listed, case)
+            appraised = None
+            if action.kind != DIAGNOSE:
+                appraised = await self._world.examining.judge(Ordered(action.content, listed))
+            self._known[case.id, action] = Judged(placed, appraised)
+        return self._known[case.id, action]
 
-    async def _placed(self, candidates: tuple[str, ...], case: Case) -> Placed:
-        placed = await self._world.ranking.judge(Ranked(candidates, case))
-        if placed.total != len(candidates) or placed.position > len(candidates):
+    async def _placed(self, listed: tuple[str, ...], case: Case) -> Placed:
+        placed = await self._world.ranking.judge(Ranked(listed, case))
+        if placed.total != len(listed) or placed.position > len(listed):
             raise RolloutError(
                 f"the judge of lists saw {placed.total} candidates and a hit at "
-                f"{placed.position}; there are {len(candidates)}"
+                f"{placed.position}; there are {len(listed)}"
             )
         return placed
 
@@ -145,9 +146,8 @@ def n_f(episode: Episode, place: int, environment: EvidenceSeeking) -> int:
     turn are one more. A text that the token limit cut off has at least one.
     """
     turn = episode.turns[place]
-    written = environment.take_apart(turn.completion.text).n_f
     late = place == environment.max_turns - 1 and turn.action.kind == ORDER
-    return min(2, max(written + late, int(turn.completion.truncated)))
+    return min(2, max(errors_in(turn.action) + late, int(turn.completion.truncated)))
 
 
 def score(

@@ -62,7 +62,7 @@ class Graph:
         """The graph of `statements`.
 
         `canonical` gives an entity the one name of all its synonyms. A statement that occurs both
-        as retrieved and as not retrieved counts once, as retrieved (docs/errata.md).
+        as retrieved and as not retrieved counts once, as retrieved (docs/papers/errata.md).
         """
         merged: dict[tuple[str, str, str], bool] = defaultdict(bool)
         for each in statements:

@@ -23,7 +23,7 @@ from workup.core.errors import UserError
 from workup.core.ports import Instruments, Reward
 from workup.core.stages import Settle
 from workup.environments.base.searching import SEARCH
-from workup.environments.base.thoughts import Process, documents, thought, well_formed
+from workup.environments.base.thoughts import Process, thought, well_formed
 from workup.environments.reasoning import EXTRACTOR, GRADER, Reasoning
 from workup.methods.base.outcome import Partly, graded
 from workup.methods.medr3.graphs import (
@@ -160,7 +160,7 @@ class _Scoring:
             parts["searches"] = searched_enough(count, self.reads.least)
         if "semantic" in wanted:
             told = [Process.of(text).thought for text in self.environment.references(episode.case)]
-            vector, *references = self._embedded((thought(episode), *told))
+            vector, *references = self._embedded((thought(episode.actions), *told))
             parts["semantic"] = semantic(vector, np.array(references).reshape(-1, vector.size))
         if _WITH_GRAPHS & wanted:
             graph, others = await self._graph(episode), await self._compared(episode.case)
@@ -176,8 +176,8 @@ class _Scoring:
         return replace(paid, measures=besides)
 
     async def _graph(self, episode: Episode) -> Graph:
-        said = thought(episode)
-        shown = tuple(text for turn in episode.turns for text in documents(turn))
+        said = thought(episode.actions)
+        shown = tuple(passage.whole for passage in episode.passages)
         if (said, shown) not in self._graphs:
             self._graphs[said, shown] = await self._read(said, shown)
         return self._graphs[said, shown]

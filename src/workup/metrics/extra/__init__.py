@@ -1,8 +1,9 @@
 """Measures that an evaluation takes only on request: `evaluation.measures=[kg, rouge]`.
 
-A measure is one module of this package that defines `open(option, cases, models) -> Measure`. Its
-name is the module's; in "NAME:OPTION" the option is passed to `open`. `ROLES` are the supporting
-roles that it asks, if any; those among them that several models may play at once are its `PANELS`.
+A measure is one module of this package that defines `open(option, cases, models) -> Measure` and
+`METRICS`, the declarations of all values that it finds (`workup.metrics.metric.Metric`). Its name
+is the module's; in "NAME:OPTION" the option is passed to `open`. `ROLES` are the supporting roles
+that it asks, if any; those among them that several models may play at once are its `PANELS`.
 Training never takes these measures.
 """
 
@@ -18,10 +19,10 @@ from types import ModuleType
 
 from workup.core.case import Case
 from workup.core.episode import Ending, Episode
-from workup.core.errors import RolloutError, unknown
+from workup.core.errors import RolloutError, UserError, unknown
 from workup.core.ports import Model
+from workup.metrics.metric import BY, Metric
 
-BY = " by "  # between a value's name and the judge whose it is
 Values = Mapping[str, float | None]
 # episode, verdict → values by name, None where undefined; raises RolloutError for what a model
 # could not decide
@@ -42,9 +43,37 @@ def open_measures(
 ) -> tuple[Measure, ...]:
     """The measures of these names, each with its option behind a colon ("kg:who").
 
-    Raises UserError.
+    Raises UserError; so does a measure whose values are not all declared.
     """
-    return tuple(_opener(spec)(spec.partition(":")[2], cases, models or {}) for spec in specs)
+    return tuple(
+        _declaring(spec, _opener(spec)(spec.partition(":")[2], cases, models or {}))
+        for spec in specs
+    )
+
+
+def declared(name: str) -> Sequence[Metric]:
+    """What a measure declares of its values. Raises UserError."""
+    module = _module(name)
+    if not hasattr(module, "METRICS"):
+        raise UserError(f"{module.__file__}: the measure has no METRICS; declare what it finds")
+    found: Sequence[Metric] = module.METRICS
+    return found
+
+
+def _declaring(spec: str, measure: Measure) -> Measure:
+    """The measure, which raises UserError for a value that tables would know nothing of."""
+    known = {metric.name for metric in declared(spec)}
+
+    async def taken(episode: Episode, correct: bool) -> Values:
+        values = await measure(episode, correct)
+        if others := sorted({name.partition(BY)[0] for name in values} - known):
+            raise UserError(
+                f"{_module(spec).__file__}: the measure finds '{others[0]}', which METRICS does "
+                f"not declare; add Metric('{others[0]}', …) to it"
+            )
+        return values
+
+    return taken
 
 
 def roles(specs: Sequence[str]) -> set[str]:

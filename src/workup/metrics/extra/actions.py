@@ -8,6 +8,42 @@ from workup.core.case import Case
 from workup.core.episode import DIAGNOSE, MALFORMED, Episode
 from workup.core.errors import UserError
 from workup.metrics.extra import Measure, Models, Values
+from workup.metrics.metric import PAGED, Metric, Where
+
+_TEXT = "where the case does not say whether its question is ambiguous"
+METRICS = (
+    Metric(
+        "action",
+        "share of the first turns that rightly ask back or rightly answer",
+        undefined=_TEXT,
+        where=Where.NOWHERE,
+        macro="category",
+    ),
+    Metric(
+        "action_ambiguous",
+        "share of the ambiguous questions that were answered by a question",
+        "right to ask back",
+        undefined="where the question is not ambiguous",
+        rank=800,
+        where=PAGED,
+    ),
+    Metric(
+        "action_non_ambiguous",
+        "share of the other questions that were answered rightly at once",
+        "right to answer",
+        undefined="where the question is ambiguous",
+        rank=801,
+        where=PAGED,
+    ),
+    Metric(
+        "macro_action",
+        "mean of the two shares of right first turns, of ambiguous and of other questions",
+        "both, macro",
+        undefined=_TEXT,
+        rank=802,
+        where=PAGED,
+    ),
+)
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:

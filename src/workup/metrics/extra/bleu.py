@@ -8,6 +8,13 @@ from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.metrics import text_overlap
 from workup.metrics.extra import Measure, Models, Values
+from workup.metrics.metric import PAGED, Metric
+
+METRICS = (
+    Metric(
+        "bleu", "BLEU-4 of the answer against the reference text", "BLEU-4", rank=700, where=PAGED
+    ),
+)
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:

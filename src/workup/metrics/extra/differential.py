@@ -14,9 +14,10 @@ from workup.cases.clinic.catalogue import clinic_catalogue
 from workup.cases.clinic.pathology import of_the_wing
 from workup.core.case import Case
 from workup.core.episode import Episode
-from workup.environments.base.lists import ORDER, Said, take_apart
+from workup.environments.base.lists import ORDER, candidates
 from workup.metrics.extra import Measure, Models, Values, averaged
-from workup.metrics.measures import ddx
+from workup.metrics.measures import DDX, ddx
+from workup.metrics.metric import PAGED, Metric
 from workup.roles.judges.assessor import Panel
 from workup.roles.judges.exact import ExactExaminations, ExactRanking
 from workup.roles.judges.examinations import ExaminationJudge
@@ -26,6 +27,37 @@ from workup.roles.judges.ranking import RankingJudge
 RANKING, EXAMINING = "ranking", "examinations"
 ROLES = PANELS = (RANKING, EXAMINING)
 EXACT = "exact"
+METRICS = (
+    Metric(
+        "diff_acc",
+        "share of the first turn's lists that hold the true diagnosis",
+        "DiffAcc",
+        rank=200,
+    ),
+    Metric(
+        "initial",
+        "share of the first turn's lists that have the true diagnosis first",
+        "first in list",
+        rank=210,
+        where=PAGED,
+    ),
+    DDX,
+    Metric(
+        "hacks",
+        "share of the lists with a candidate that contradicts the patient, is vague or does not "
+        "exist",
+        undefined="where no list could be read, or nobody knows the candidates",
+        rank=240,
+    ),
+    Metric(
+        "worth",
+        "what the ordered examinations are worth, as a share of the most that they can be",
+        "orders' worth",
+        undefined="where nothing was ordered, or nobody knows what an order is worth",
+        range=(-1.0, 1.0),
+        rank=250,
+    ),
+)
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
@@ -78,17 +110,17 @@ class _Differential:
 
     async def __call__(self, episode: Episode, correct: bool) -> Values:
         """The measures by name. Raises RolloutError where a judge gives up."""
-        said = [take_apart(turn.completion.text) for turn in episode.turns]
         return {
             "ddx": ddx(episode),
-            **await self._placed(said, episode.case),
-            **await self._appraised(episode, said),
+            **await self._placed(episode),
+            **await self._appraised(episode),
         }
 
-    async def _placed(self, said: Sequence[Said], case: Case) -> Values:
+    async def _placed(self, episode: Episode) -> Values:
         """diff_acc, initial and hacks; of a turn without a list no judge is asked."""
-        begun = bool(said) and bool(said[0].candidates)
-        questions = [Ranked(each.candidates, case) for each in said if each.candidates]
+        written = [candidates(turn.action) for turn in episode.turns]
+        begun = any(written[:1])
+        questions = [Ranked(each, episode.case) for each in written if each]
         opinions = await asyncio.gather(*map(self._ranking.judge, questions))
         found = {}
         for judge in self._ranking.names:
@@ -102,13 +134,9 @@ class _Differential:
             }
         return averaged(found)
 
-    async def _appraised(self, episode: Episode, said: Sequence[Said]) -> Values:
-        """By the environment's own reading: a list alone may be an order or the end."""
-        orders = [
-            Ordered(each.examinations, each.candidates)
-            for turn, each in zip(episode.turns, said, strict=True)
-            if each.candidates and turn.action.kind == ORDER
-        ]
+    async def _appraised(self, episode: Episode) -> Values:
+        actions = [turn.action for turn in episode.turns if turn.action.kind == ORDER]
+        orders = [Ordered(each.content, listed) for each in actions if (listed := candidates(each))]
         opinions = await asyncio.gather(*map(self._examining.judge, orders if self._worth else ()))
         return averaged(
             {

@@ -17,12 +17,18 @@ from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.core.errors import UserError
 from workup.metrics.extra import Measure, Models, Values
+from workup.metrics.metric import PAGED, Metric
 from workup.metrics.naming import claimed
 
 TAU = 0.6
 MOST = 1 << 12  # embeddings that are remembered
 Embed = Callable[[Sequence[str]], NDArray[np.floating]]
 """texts → [len(texts), dimension], unit vectors."""
+METRICS = (
+    Metric(
+        "emb", "cosine similarity of diagnosis and truth, 0 below 0.6", "Emb", rank=110, where=PAGED
+    ),
+)
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:

@@ -12,11 +12,21 @@ from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.core.errors import UserError
 from workup.metrics.extra import Measure, Models, Values, averaged
+from workup.metrics.metric import PAGED, Metric
 from workup.roles.judges.diagnosis import DiagnosisJudge
 from workup.roles.judges.options import OptionJudge
 
 JUDGE = "judge"
 ROLES = PANELS = (JUDGE,)
+METRICS = (
+    Metric(
+        "judged",
+        "share of the judges that find the diagnosis right, averaged over the episodes",
+        "found right",
+        rank=400,
+        where=PAGED,
+    ),
+)
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:

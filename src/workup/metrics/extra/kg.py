@@ -12,10 +12,34 @@ from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.metrics.extra import Measure, Models, Values
 from workup.metrics.icd_distance import kg, load_tree
+from workup.metrics.metric import PAGED, Metric
 from workup.metrics.name_files import synonyms
 from workup.metrics.naming import CODER, Coder, claimed, known_names, names_of
 
 ROLES = (CODER,)
+METRICS = (
+    Metric(
+        "kg",
+        "nearness of diagnosis and truth in the ICD-10 tree: 1 less 0.2 for each step",
+        "KG",
+        rank=100,
+        where=PAGED,
+    ),
+    Metric("em_kg", "mean of accuracy and KG", "mean of EM and KG", rank=101, where=PAGED),
+    Metric(
+        "unmapped",
+        "share of the diagnoses that are wrong and have no code",
+        undefined="where no diagnosis was given",
+        rank=102,
+        where=PAGED,
+    ),
+    Metric(
+        "truth_unmapped",
+        "share of the cases whose true diagnosis has no code",
+        rank=103,
+        where=PAGED,
+    ),
+)
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:

@@ -8,6 +8,19 @@ from statistics import fmean
 from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.metrics.extra import Measure, Models, Values
+from workup.metrics.metric import COUNT, PAGED, Metric
+
+METRICS = (
+    Metric(
+        "tokens_per_turn",
+        "tokens that the policy wrote in a turn",
+        "tokens a turn",
+        undefined="where the doctor's tokens are not known, as an endpoint's",
+        range=COUNT,
+        rank=410,
+        where=PAGED,
+    ),
+)
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:

@@ -16,8 +16,9 @@ from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.core.errors import UserError
 from workup.core.ports import Model, Reply, Request
-from workup.environments.base.lists import ORDER, take_apart
+from workup.environments.base.lists import ORDER, candidates
 from workup.metrics.extra import Measure, Models, Values
+from workup.metrics.metric import Metric
 from workup.roles.judges.assessor import Assessor
 from workup.roles.judges.exact import ExactExaminations
 from workup.roles.judges.examinations import ExaminationJudge
@@ -26,6 +27,15 @@ from workup.roles.judges.questions import Appraised, Ordered, Worth
 EXAMINING = "examinations"
 ROLES = (EXAMINING,)
 REPEATS, MOST = 3, 100
+METRICS = (
+    Metric(
+        "plausible",
+        "share of the first turn's orders that tell the candidates apart",
+        "plausible orders",
+        undefined="where the first turn ordered nothing, or nobody knows what an order is worth",
+        rank=260,
+    ),
+)
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
@@ -54,8 +64,7 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
         turn = episode.turns[0] if episode.turns else None
         if turn is None or turn.action.kind != ORDER:
             return {"plausible": None}
-        said = take_apart(turn.completion.text)
-        asked = Ordered(said.examinations, said.candidates)
+        asked = Ordered(turn.action.content, candidates(turn.action))
         found = await asyncio.gather(*(judge.judge(asked) for judge in judges))
         passed = [worth is Worth.DIFFERENTIATES for each in found for worth in each.worths]
         return {"plausible": fmean(passed) if passed else None}

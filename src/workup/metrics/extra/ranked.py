@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from workup.core.case import Case
 from workup.core.episode import Episode
-from workup.environments.base.lists import take_apart
+from workup.environments.base.lists import candidates
 from workup.metrics.extra import Measure, Models, Values, averaged
+from workup.metrics.metric import PAGED, Metric
 from workup.roles.judges.assessor import Panel
 from workup.roles.judges.exact import ExactRanking
 from workup.roles.judges.questions import Placed, Ranked, Standing
@@ -19,6 +20,27 @@ from workup.roles.judges.ranking import RankingJudge
 RANKING = "ranking"
 ROLES = PANELS = (RANKING,)
 TOP = (1, 3, 10)
+METRICS = (
+    *(
+        Metric(
+            f"top_{k}",
+            f"share of the last lists with the true diagnosis among the first {k}"
+            if k > 1
+            else "share of the last lists with the true diagnosis first",
+            f"top-{k}",
+            rank=500 + number,
+            where=PAGED,
+        )
+        for number, k in enumerate(TOP)
+    ),
+    Metric(
+        "reciprocal_rank",
+        "mean of 1 / the place of the true diagnosis in the last list, 0 where it is not in it",
+        "MRR",
+        rank=503,
+        where=PAGED,
+    ),
+)
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
@@ -32,11 +54,10 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
         All are 0 where that list does not hold the truth, or there is none. A diagnosis is a list
         of one. Raises RolloutError where the judge gives up.
         """
-        text = episode.turns[-1].completion.text if episode.turns else ""
-        candidates = take_apart(text, ranked=True).candidates
-        if not candidates:
+        listed = candidates(episode.turns[-1].action) if episode.turns else ()
+        if not listed:
             return averaged({name: _values(0) for name in judges.names})
-        placed = await judges.judge(Ranked(candidates, episode.case))
+        placed = await judges.judge(Ranked(listed, episode.case))
         return averaged({name: _values(_place(each)) for name, each in placed.verdicts.items()})
 
     return measure

@@ -11,6 +11,7 @@ from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.environments.exams.rages import CONFIDENCE, NOWHERE, REFUSED
 from workup.metrics.extra import Measure, Models, Values
+from workup.metrics.metric import COUNT, PAGED, Metric
 
 SHARES = {
     "drawn": "base",
@@ -18,6 +19,30 @@ SHARES = {
     "unavailable": NOWHERE,
     "refused": REFUSED,
 }
+_UNORDERED = "where nothing was ordered"
+METRICS = (
+    *(
+        Metric(name, sense, heading, undefined=_UNORDERED, rank=300 + number, where=PAGED)
+        for number, (name, heading, sense) in enumerate(
+            (
+                ("drawn", "results drawn", "share of the results that were drawn from the base"),
+                ("generated", "results generated", "share of the results that a model wrote"),
+                ("unavailable", "results missing", "share of the results that nobody has"),
+                ("refused", "orders refused", "share of the orders that named a disease"),
+                ("confidence", "", "mean of the confidences of the results"),
+            )
+        )
+    ),
+    Metric(
+        "withheld",
+        "how many names of diagnoses were withheld in the results",
+        "names withheld",
+        undefined=_UNORDERED,
+        range=COUNT,
+        rank=305,
+        where=PAGED,
+    ),
+)
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
-from workup.core.ports import Passage
+from workup.core.case import Passage
 from workup.retrieval.hpo.ontology import ABNORMALITY
 from workup.retrieval.hpo.release import Annotation, Release
 from workup.retrieval.index import Index

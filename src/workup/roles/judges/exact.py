@@ -52,9 +52,11 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|[。！？\n]")
 class ExactJudge:
     """A `Judge` and an `Assessor[Named, Graded]` by names and codes (C-MIG CM-9).
 
-    Right is the diagnosis, an alias or a code of it. Names are compared in
-    `workup.core.text.normalise` form. Codes are compared whole, without their dots: J45.2 is J452,
-    not J45.
+    Right is the diagnosis, an alias or a code of it. Partly right is a list with such an item, or
+    an ICD-10 code that begins with the true one or the other way round: K50 and K50.9 for K50.90,
+    but not K50.80. A list that denies the right item, or asks about it, is wrong. Names are
+    compared in `workup.core.text.normalise` form, codes whole and without their dots: J45.2 is
+    J452, not J45.
     """
 
     async def same(self, answer: str, case: Case) -> bool:

@@ -13,7 +13,8 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from workup.core.ports import Model, Passage
+from workup.core.case import Passage
+from workup.core.ports import Model
 from workup.roles.fence import clean
 from workup.roles.judges.assessor import Rubric, consult
 

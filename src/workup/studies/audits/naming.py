@@ -104,7 +104,7 @@ def table(mapped: Sequence[Mapped], tree: IcdTree) -> Table:
         values = [one.values(tree) for one in part]
         names = [one.name for one in part]
         cells = [
-            plus_minus(scale, interval([value[scale] for value in values], names, bounds=SHARE))
+            plus_minus("kg", interval([value[scale] for value in values], names, bounds=SHARE))
             for scale in SCALES
         ]
         if part:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workup.core.disk import whole_file
+from workup.core.extras import wanted
 from workup.core.statistics import Estimate
 from workup.runs.files import clear_errors, write_json
 from workup.runs.words import DASH
@@ -65,9 +66,7 @@ def _inert(value: object) -> object:
 
 def write_parquet(results: Results, file: Path) -> None:
     """The same as Parquet. Raises UserError when the disk refuses."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    pa, pq = wanted("pyarrow"), wanted("pyarrow.parquet")
     types = dict.fromkeys(COLUMNS, pa.string()) | {"number": pa.float64()}
     types |= dict.fromkeys(_WHOLE, pa.int32()) | dict.fromkeys(_TRUE, pa.bool_())
     schema = pa.schema(list(types.items()))

@@ -1,7 +1,24 @@
 """DDXPlus: 49 conditions, 223 evidences, over a million synthetic patients in the released files.
 
 `ddxplus:FOLDER` or `ddxplus:FILE` reads patients; `#simulated` after it trains on patients made
-from the list of conditions alone and tests on released ones. See docs/cases.md.
+from the list of conditions alone and tests on released ones.
+
+The folder holds `release_conditions.json`, `release_evidences.json` and patients as CSV or JSON
+lines; all patient files are pooled and split anew. Both codings are read (`douleurxx_@_front`,
+`E_55_@_V_89`). Every evidence is an item, named by the released English question; answers are built
+from question and value. Scales from 0 to 10 become none (0), low (1 to 3), moderate (4 to 6) and
+high (7 to 10). Only positive findings are facts; a finding whose parent question is not answered
+yes is left out and counted. The presentation states age group, sex and the initial evidence.
+
+Rates are counted over the training split, each shrunk by one pseudo-patient towards the rate over
+all conditions. Criticality is CRAFT's ψ(f | d*, o_0) from LR = P(f | d*) / P(f | not d*, o_0): 3
+from 10 on, 2 from 5, 1 from 2, else 0. Each finding is judged alone, and a sub-finding given that
+its parent is present.
+
+Simulated patients have a listed evidence with probability 0.6 and any other with 0.01; places and
+qualities are independent, scales and categories uniform. Condition, age group and sex are uniform,
+and the complaint is a listed symptom that is always present. The test side has up to 20 released
+patients per condition.
 """
 
 from __future__ import annotations

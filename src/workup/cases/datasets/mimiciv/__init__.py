@@ -3,7 +3,15 @@
 `mimiciv:FOLDER#outcome` asks whether the patient survives the last admission on file;
 `#readmission` whether another admission follows within 30 days; `#readmission-any` whether one
 follows at all (ProMed C.1, PM-16). With `all` after a comma every case is held out. The folder
-holds `hosp/`, and `note/` if there are summaries. See docs/datasets.md.
+holds `hosp/`, and `note/` if there are summaries.
+
+For the outcome the record has the values of the first day, the summary's sections that are known on
+arrival, and coded diagnoses of earlier admissions; for readmission all values, the whole summary
+and coded diagnoses. The first value of each test is taken. Shown are age, sex, kind of admission,
+half of the values (drawn by a hash) and the whole sentences within the first 500 characters of the
+summary; the rest is hidden. For the outcome, sentences that tell a death (other than in the family
+history) are left out and counted. Overlapping admissions are left out and counted. A later
+admission counts whether planned or not.
 """
 
 from __future__ import annotations

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-import pyarrow as pa
+from typing import Any
 
 from workup.interop.exports import Written
 from workup.interop.exports.material import Chosen
-from workup.interop.exports.talk import MESSAGES, PLACE, all_failed, place, schema, whole, write
+from workup.interop.exports.talk import PLACE, all_failed, place, schema, whole, write
 
 summary = "whole conversations (`messages`) for supervised fine-tuning"
 
@@ -23,7 +22,6 @@ NOTE = (
     "`assistant_only_loss=True`, take the set `prompt-completion`, whose completions are single "
     "messages of the doctor, or `tokens`, which has the mask."
 )
-_SCHEMA = schema(("messages", MESSAGES), ("correct", pa.bool_()), ("return", pa.float64()))
 
 
 def of_run(chosen: Chosen, folder: Path) -> Written:
@@ -36,4 +34,12 @@ def of_run(chosen: Chosen, folder: Path) -> Written:
         }
         for record in chosen.finished()
     )
-    return Written(write(rows, _SCHEMA, folder, all_failed(chosen)), COLUMNS, (NOTE,))
+    return Written(write(rows, schema(_columns), folder, all_failed(chosen)), COLUMNS, (NOTE,))
+
+
+def _columns(pa: Any, messages: Any) -> dict[str, Any]:
+    return {
+        "messages": messages,
+        "correct": pa.bool_(),
+        "return": pa.float64(),
+    }

@@ -8,7 +8,7 @@ from pathlib import Path
 from workup.cases.jsonl import line_of, sidecar_of, write_sidecar
 from workup.interop.exports import Written
 from workup.interop.exports.material import Chosen, Drawn
-from workup.interop.exports.records import EPISODES
+from workup.interop.exports.records import EPISODES, meanings, noted
 from workup.runs.files import finite
 from workup.runs.parquet import row
 
@@ -16,12 +16,12 @@ summary = "the same as JSON lines; cases in Workup's own format, which --cases j
 
 
 def of_run(chosen: Chosen, folder: Path) -> Written:
-    count = 0
+    count, measures = 0, dict[str, None]()
     with (folder / "episodes.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-        for record in chosen.records():
+        for record in noted(chosen.records(), measures):
             file.write(json.dumps(finite(row(record)), ensure_ascii=False) + "\n")
             count += 1
-    return Written({"episodes.jsonl": count}, EPISODES)
+    return Written({"episodes.jsonl": count}, EPISODES, measures=meanings(measures))
 
 
 def of_cases(drawn: Drawn, folder: Path) -> Written:

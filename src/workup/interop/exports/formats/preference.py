@@ -12,11 +12,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from workup.interop.exports import Written
 from workup.interop.exports.material import Chosen
-from workup.interop.exports.talk import MESSAGES, PLACE, before, place, schema, spoken, write
+from workup.interop.exports.talk import PLACE, before, place, schema, spoken, write
 from workup.runs import Record
 
 summary = "pairs of actions (`prompt`, `chosen`, `rejected`) for preference optimisation"
@@ -37,14 +35,6 @@ _NOTE = (
     "(without returns: in being right). The message that is chosen led to the better episode; that "
     "it is the better message by itself, one pair does not show."
 )
-_SCHEMA = schema(
-    ("prompt", MESSAGES),
-    ("chosen", MESSAGES),
-    ("rejected", MESSAGES),
-    ("turn", pa.int32()),
-    ("chosen_return", pa.float64()),
-    ("rejected_return", pa.float64()),
-)
 CHOSEN, REJECTED = "chosen", "rejected"
 Pair = tuple[Record, Record]  # the better one first
 
@@ -62,7 +52,7 @@ def of_run(chosen: Chosen, folder: Path) -> Written:
         "one step, of which one came to more: train with group=2 or more, or evaluate with "
         "--repeats 2"
     )
-    return Written(write(rows, _SCHEMA, folder, none), COLUMNS, (_NOTE,))
+    return Written(write(rows, schema(_columns), folder, none), COLUMNS, (_NOTE,))
 
 
 def _searched(chosen: Chosen) -> Iterator[Pair]:
@@ -111,3 +101,14 @@ def _row(better: Record, worse: Record) -> dict[str, Any] | None:
         if turn.observation.messages != other.observation.messages:
             return None  # the same words, another reply: what follows has no common past
     return None
+
+
+def _columns(pa: Any, messages: Any) -> dict[str, Any]:
+    return {
+        "prompt": messages,
+        "chosen": messages,
+        "rejected": messages,
+        "turn": pa.int32(),
+        "chosen_return": pa.float64(),
+        "rejected_return": pa.float64(),
+    }

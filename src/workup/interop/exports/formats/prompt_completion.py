@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from workup.interop.exports import Written
 from workup.interop.exports.material import Chosen
 from workup.interop.exports.talk import (
-    MESSAGES,
     PLACE,
     all_failed,
     before,
@@ -34,20 +31,11 @@ COLUMNS = {
     "return": "the sum of the turns' scores; null if the episode was not scored",
     **PLACE,
 }
-_SCHEMA = schema(
-    ("prompt", MESSAGES),
-    ("completion", MESSAGES),
-    ("turn", pa.int32()),
-    ("kind", pa.string()),
-    ("score", pa.float64()),
-    ("correct", pa.bool_()),
-    ("return", pa.float64()),
-)
 
 
 def of_run(chosen: Chosen, folder: Path) -> Written:
     rows = (row for record in chosen.finished() for row in _rows(record))
-    return Written(write(rows, _SCHEMA, folder, all_failed(chosen)), COLUMNS)
+    return Written(write(rows, schema(_columns), folder, all_failed(chosen)), COLUMNS)
 
 
 def _rows(record: Record) -> Iterator[dict[str, Any]]:
@@ -63,3 +51,15 @@ def _rows(record: Record) -> Iterator[dict[str, Any]]:
             "return": score.total if score else None,
             **place(record),
         }
+
+
+def _columns(pa: Any, messages: Any) -> dict[str, Any]:
+    return {
+        "prompt": messages,
+        "completion": messages,
+        "turn": pa.int32(),
+        "kind": pa.string(),
+        "score": pa.float64(),
+        "correct": pa.bool_(),
+        "return": pa.float64(),
+    }

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from workup.interop.exports import Written
 from workup.interop.exports.material import Chosen
 from workup.interop.exports.talk import PLACE, place, schema, write
@@ -26,15 +24,6 @@ COLUMNS = {
     "return": "the sum of the turns' scores; null if the episode was not scored",
     **PLACE,
 }
-_SCHEMA = schema(
-    ("input_ids", pa.list_(pa.int32())),
-    ("assistant_masks", pa.list_(pa.int8())),
-    ("logprobs", pa.list_(pa.float32())),
-    ("advantages", pa.list_(pa.float32())),
-    ("turn_ids", pa.list_(pa.int32())),
-    ("correct", pa.bool_()),
-    ("return", pa.float64()),
-)
 _NOTE = "The ids belong to the tokenizer of the policy that played: train that policy with them."
 
 
@@ -54,7 +43,7 @@ def of_run(chosen: Chosen, folder: Path) -> Written:
         f"{chosen.run.path}: no episode there has token ids, which only a local policy's own have; "
         "take --as chat or prompt-completion"
     )
-    files = write(rows(), _SCHEMA, folder, none)
+    files = write(rows(), schema(_columns), folder, none)
     others = f"{left_out:,} episodes without token ids are left out: no token policy played them."
     return Written(files, COLUMNS, (_NOTE, *([others] if left_out else [])))
 
@@ -75,4 +64,16 @@ def _row(record: Record) -> dict[str, Any]:
         "correct": record.correct,
         "return": record.score.total if record.score else None,
         **place(record),
+    }
+
+
+def _columns(pa: Any, messages: Any) -> dict[str, Any]:
+    return {
+        "input_ids": pa.list_(pa.int32()),
+        "assistant_masks": pa.list_(pa.int8()),
+        "logprobs": pa.list_(pa.float32()),
+        "advantages": pa.list_(pa.float32()),
+        "turn_ids": pa.list_(pa.int32()),
+        "correct": pa.bool_(),
+        "return": pa.float64(),
     }

@@ -10,16 +10,16 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.core.case import Case, Source
-from workup.core.episode import DIAGNOSE, Completion, Message, Turn
+from workup.core.episode import DIAGNOSE, Message
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Environment
 from workup.core.stages import SftStage, Stage
 from workup.core.text import THINK, neutralise, tagged
 from workup.environments.base.queries import known_findings, random_query
 from workup.environments.base.searching import SEARCH
+from workup.environments.base.teacher import Recital, exchanges, played
 from workup.environments.base.thoughts import DOCUMENT, Process
 from workup.environments.reasoning import Reasoning, reasoning_of
-from workup.rl.running import run_to_end
 
 Exchange = tuple[str, tuple[Message, ...]]
 
@@ -85,17 +85,10 @@ def _searched(
     world: Reasoning, case: Case, queries: Sequence[str], thought: str
 ) -> tuple[Exchange, ...]:
     """Searches with real answers, then the thought and the case's own answer."""
-    past: list[Turn] = []
-    lead = f"<{THINK}>"
-    for query in queries:
-        text = lead + world.write(SEARCH, query)
-        action = world.read(text)
-        found = run_to_end(world.answer(case, past, action))
-        past.append(Turn((), Completion(text), action, found))
-        lead = ""
-    last = lead + neutralise(thought) + world.write(DIAGNOSE, case.truth.diagnosis)
-    searched = [(turn.completion.text, turn.observation.messages) for turn in past]
-    return (*searched, (last, ()))
+    searches = [world.write(SEARCH, query) for query in queries]
+    last = neutralise(thought) + world.write(DIAGNOSE, case.truth.diagnosis)
+    first, *others = (*searches, last)
+    return exchanges(played(case, world, Recital((f"<{THINK}>{first}", *others))))
 
 
 class ReferenceSft:

@@ -1,0 +1,48 @@
+"""Two diseases and two questions: the smallest source that can be trained on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workup.cases.files import Lazy
+from workup.cases.rows import RowErrors
+from workup.core.case import Case, Fact, FixedSource, Item, Kind, Truth
+
+EXAMPLE = "colds:1000"
+ITEMS = (
+    Item("fever", "Have you had a fever?", "No fever."),
+    Item("throat swab", "What does the throat swab show?", "A clean swab.", Kind.LABORATORY),
+)
+FEVER = Fact("fever:yes", "fever", "There is fever.", weight=1)
+SWAB = Fact(
+    "throat swab:positive", "throat swab", "The swab is positive.", Kind.LABORATORY, weight=3
+)
+DISEASES = ("common cold", "strep throat")
+COMPLAINT = "A patient with a sore throat."
+
+
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+    """`colds:N` has N cases to train on and a fifth of that to test on."""
+    size = int(rest or 1000)
+    return FixedSource(
+        name=f"colds:{rest}",
+        train=Lazy(size, lambda i: _case("train", i, split)),
+        test=Lazy(size // 5, lambda i: _case("test", i, split)),
+        items=ITEMS,
+        diagnoses=DISEASES,
+        phrases=(
+            COMPLAINT,
+            *DISEASES,
+            *(p for i in ITEMS for p in (i.name, i.normal)),
+            FEVER.text,
+            SWAB.text,
+        ),
+        notes=("Invented.",),
+    )
+
+
+def _case(side: str, index: int, split: int) -> Case:
+    rng = np.random.default_rng([split, side == "test", index])
+    strep = bool(rng.random() < 0.4)
+    facts = (*([FEVER] if rng.random() < 0.5 else []), *([SWAB] if strep else []))
+    return Case(f"colds:{split}:{side}:{index}", COMPLAINT, Truth(DISEASES[strep], facts=facts))
