@@ -22,7 +22,7 @@ from bench.figures import Figure, race
 from bench.shapley import ANSWER, QUESTION, RULES, separately, untrained, words
 from workup.core.episode import Message
 from workup.core.ports import ScoreRequest
-from workup.methods.base.information_gain import LogitP, logit_p
+from workup.methods.cmig.information_gain import LogitP, logit_p
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 

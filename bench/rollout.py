@@ -21,7 +21,7 @@ from transformers import DynamicCache, GenerationConfig
 from bench.figures import Figure, race
 from bench.ward import EPISODES, MAX_TOKENS, TURNS, Ward
 from workup.environments.consultation import Consultation
-from workup.rl.rollout import Job, Play, TokenDoctor, play_all
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, play_all
 
 ROUNDS = 7
 Transcripts = list[list[int]]
@@ -71,7 +71,7 @@ def ours(ward: Ward) -> Transcripts:
     Its KV cache is forgotten first, as after an update of the weights.
     """
     ward.policy.refresh()
-    jobs = [Job(case, key) for key, case in enumerate(ward.cases)]
+    jobs = [ToPlay(case, key) for key, case in enumerate(ward.cases)]
     play = Play(temperature=1.0, max_tokens=MAX_TOKENS)
     episodes = asyncio.run(play_all(jobs, ward.environment, TokenDoctor(ward.policy), play))
     return [

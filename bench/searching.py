@@ -34,7 +34,7 @@ from workup.environments.library import Library, open_library
 from workup.models.local import LocalPolicy
 from workup.retrieval.index import IndexSettings
 from workup.retrieval.index import build as build_index
-from workup.rl.rollout import Job, Play, TokenDoctor, play_all
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, play_all
 
 ROUNDS = 3
 PASSAGES, SHOWN = 50_000, 16
@@ -126,7 +126,7 @@ async def answers(source: Source, shelf: Library) -> dict[str, Sequence[Passage]
 
 def play(policy: LocalPolicy, library: Library, cases: Sequence[Case]) -> list[Episode]:
     policy.refresh()
-    jobs = [Job(case, key) for key, case in enumerate(cases)]
+    jobs = [ToPlay(case, key) for key, case in enumerate(cases)]
     return asyncio.run(
         play_all(jobs, library, TokenDoctor(policy), Play(temperature=1.0, max_tokens=MAX_TOKENS))
     )

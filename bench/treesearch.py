@@ -18,7 +18,7 @@ from bench.figures import Figure, race
 from bench.ward import MAX_TOKENS, Ward
 from workup.core.episode import Episode, Score
 from workup.models.local import LocalPolicy
-from workup.rl.rollout import Job, Play, TokenDoctor
+from workup.rl.rollout import Play, TokenDoctor, ToPlay
 from workup.rl.treesearch import Search, Tree, TreeSearch
 
 CASES, ROUNDS = 64, 3
@@ -30,7 +30,7 @@ SEARCH = Search(
 def measure() -> list[Figure]:
     torch.set_num_threads(1)
     ward = Ward.open()
-    jobs = [Job(case, key) for key, case in enumerate(ward.cases[:CASES])]
+    jobs = [ToPlay(case, key) for key, case in enumerate(ward.cases[:CASES])]
     policy = LocalPolicy(ward.model, ward.tokenizer, max_batch=CASES * SEARCH.width)
     search = TreeSearch(
         ward.environment, TokenDoctor(policy), found, SEARCH, Play(max_tokens=MAX_TOKENS)

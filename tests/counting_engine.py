@@ -6,7 +6,7 @@ import asyncio
 from itertools import islice
 from pathlib import Path
 
-from workup.engines import Job
+from workup.engines import EngineJob
 
 
 class Alone:
@@ -25,7 +25,7 @@ class Alone:
 class Counting:
     stopped, recipe = False, "counting"
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: EngineJob) -> None:
         self.model, self.tokenizer = job.load()
         self.policy = job.follow(self.model, self.tokenizer)
         self.on_step = lambda step, metrics: None

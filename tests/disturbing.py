@@ -20,7 +20,7 @@ from command_line import forked, steps_of
 from workup.core.episode import Episode
 from workup.core.errors import WorkupError
 from workup.loops.evaluation import examination
-from workup.rl.rollout import Job
+from workup.rl.rollout import ToPlay
 from workup.runs import Run
 
 TOUCHED = {"open", "os.mkdir", "os.rename", "os.rmdir", "os.remove"}  # Python's audit events
@@ -104,7 +104,7 @@ def lie_in_wait(moment: Moment, number: int, delay: float) -> None:
         write(run, records)
         heed()
 
-    async def begin(job: Job, *others: Any) -> Episode:
+    async def begin(job: ToPlay, *others: Any) -> Episode:
         begun.append(job.case.id)
         heed()
         return await play(job, *others)

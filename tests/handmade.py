@@ -12,7 +12,7 @@ from workup.core.case import Case, Fact, FixedSource, Item, Kind, Truth
 from workup.core.episode import Completion, Ending, Episode, Message, Turn
 from workup.core.ports import Act, Doctor, Environment, Sampling
 from workup.core.stages import Method
-from workup.rl.rollout import Job, Play, rollout
+from workup.rl.rollout import Play, ToPlay, rollout
 from workup.runs.settings import world
 
 DISEASES = ("Flu", "Pneumonia", "Pancreatitis")
@@ -93,6 +93,6 @@ class Script:
 
 
 def play(doctor: Doctor, environment: Environment, case: Case, key: int = 0) -> Episode:
-    episode = asyncio.run(rollout(Job(case, key), environment, doctor, Play()))
+    episode = asyncio.run(rollout(ToPlay(case, key), environment, doctor, Play()))
     assert episode.ending is not Ending.FAILED, episode.reason
     return episode

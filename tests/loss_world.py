@@ -121,7 +121,7 @@ def by_trl(name: str, dtype: torch.dtype, folder: Path) -> dict[str, float]:
     from workup.engines.trl.arguments import policy_arguments
     from workup.engines.trl.policy import Correction, PolicyTrainer
     from workup.engines.trl.scoring import scoring
-    from workup.engines.trl.trainer import NAMES, Hooks
+    from workup.engines.trl.trainer import NAMES, TrlHooks
 
     given = {"epsilon": EPSILON, **LOSSES[name]}
     settings, network = EngineSettings(**given), model(0, dtype)
@@ -137,7 +137,7 @@ def by_trl(name: str, dtype: torch.dtype, folder: Path) -> dict[str, float]:
             beta=settings.beta,
             micro_batch=3,
             correction=Correction(own=False, cap=None),
-            hooks=Hooks(lambda step, metrics: None, lambda: False, period=2, keep=1),
+            hooks=TrlHooks(lambda step, metrics: None, lambda: False, period=2, keep=1),
         )
         trainer.current_gradient_accumulation_steps = 1
         parts = trainer.parts()
@@ -160,7 +160,7 @@ def lesson_by_trl(name: str, dtype: torch.dtype, folder: Path) -> dict[str, floa
     from workup.engines.trl.arguments import plain_arguments
     from workup.engines.trl.preference import PreferenceTrainer
     from workup.engines.trl.scoring import scoring
-    from workup.engines.trl.trainer import Hooks, ImitationTrainer
+    from workup.engines.trl.trainer import ImitationTrainer, TrlHooks
 
     settings = EngineSettings()
     network = reference(dtype) if name == "dpo" else model(0, dtype)
@@ -169,7 +169,7 @@ def lesson_by_trl(name: str, dtype: torch.dtype, folder: Path) -> dict[str, floa
         "args": TrainingArguments(**plain_arguments(settings, settings.sft, folder, 1, cpu=True)),
         "processing_class": engine_world.tokenizer(),
         "micro_batch": 4,
-        "hooks": Hooks(lambda step, metrics: None, lambda: False, period=1, keep=1),
+        "hooks": TrlHooks(lambda step, metrics: None, lambda: False, period=1, keep=1),
     }
     with scoring(network):
         if name == "sft":

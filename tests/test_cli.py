@@ -95,7 +95,7 @@ def test_methods_are_listed_with_their_settings(call: Call) -> None:
     status, out, _ = call("methods", "craft")
     assert status == 0
     assert all(f"reward.{key}=" in out for key in methods.load("craft").settings.model_fields)
-    assert "plan.threshold=" in call("methods", "mediq")[1]
+    assert "strategy.threshold=" in call("methods", "mediq")[1]
     assert call("methods", "crfat")[0] == 2
 
 

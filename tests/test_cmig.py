@@ -36,11 +36,11 @@ from workup.core.text import normalise
 from workup.environments.base.searching import evidence
 from workup.environments.library import Library
 from workup.loops.training.loop import Plan
-from workup.methods.base.information_gain import logit_p
-from workup.methods.base.naming import Naming
-from workup.methods.base.searching import (
-    PUBMEDBERT,
-    Gains,
+from workup.methods.base.encoders import PUBMEDBERT, trigrams
+from workup.methods.cmig.information_gain import logit_p
+from workup.methods.cmig.naming import NamingRule
+from workup.methods.cmig.searching import (
+    GainWeights,
     Likeness,
     Supervision,
     compose,
@@ -49,7 +49,6 @@ from workup.methods.base.searching import (
     hard,
     icd_tree,
     multi_view,
-    trigrams,
     turn_credit,
     turn_gains,
 )
@@ -181,7 +180,9 @@ ROUNDS = ("flu", "pneumonia", "pancreatitis")
 QUERIES = ("dry cough", "crackles", "lipase")
 
 
-def documents(values: Sequence[float], gains: Gains, *, refinement: float = -9.0) -> Supervision:
+def documents(
+    values: Sequence[float], gains: GainWeights, *, refinement: float = -9.0
+) -> Supervision:
     """Three rounds whose documents the scorer believes to be worth `values`.
 
     The question before them is worth values[0].
@@ -207,7 +208,7 @@ def documents(values: Sequence[float], gains: Gains, *, refinement: float = -9.0
 def test_each_round_is_paid_on_the_turn_that_searched(
     values: list[float], w_d: float, alpha_d: float, order: int
 ) -> None:
-    paid = documents(values, Gains(w_d, alpha_d, order=order))  # type: ignore[arg-type]
+    paid = documents(values, GainWeights(w_d, alpha_d, order=order))  # type: ignore[arg-type]
     Δ = [after - before for before, after in pairwise(values)]
     δ = [0.0, Δ[1] - Δ[0], Δ[2] - Δ[1]] if order == 2 else [0.0, Δ[1], Δ[2]]
     expected = [w_d / 3 * max(math.tanh(alpha_d * change), 0) if Δ[0] > 0 else 0.0 for change in δ]
@@ -220,13 +221,13 @@ def test_harm_and_recovery_is_paid_by_the_letter() -> None:
     It pays nothing for steady progress.
     """
     steady, detour = (-3.0, -2.0, -1.0, 0.0), (-3.0, -2.0, -4.0, -2.0)
-    assert sum(documents(steady, Gains()).turns) == 0
-    assert sum(documents(detour, Gains()).turns) == pytest.approx(0.333, abs=1e-3)
-    assert sum(documents(steady, Gains(order=1)).turns) == pytest.approx(2 / 3 * math.tanh(1))
-    assert sum(documents(detour, Gains(order=1)).turns) == pytest.approx(
+    assert sum(documents(steady, GainWeights()).turns) == 0
+    assert sum(documents(detour, GainWeights()).turns) == pytest.approx(0.333, abs=1e-3)
+    assert sum(documents(steady, GainWeights(order=1)).turns) == pytest.approx(2 / 3 * math.tanh(1))
+    assert sum(documents(detour, GainWeights(order=1)).turns) == pytest.approx(
         math.tanh(2) / 3
     )  # recovery still counts
-    honest = Gains(order=1, half_positive=False)
+    honest = GainWeights(order=1, half_positive=False)
     assert sum(documents(detour, honest).turns) == pytest.approx(0)
     assert sum(documents(steady, honest).turns) > 0.5
 
@@ -235,7 +236,7 @@ def test_the_same_search_again_earns_nothing() -> None:
     judge = Believing(question=-3.0, **{"On flu": -1.0, "refine": -9.0})
     for order in (1, 2):
         (paid,) = supervise(
-            multi_view(Gains(order=order), REFERENCE),
+            multi_view(GainWeights(order=order), REFERENCE),
             searching(*["dry cough"] * 3),
             judge=judge,
         )  # type: ignore[arg-type]
@@ -254,14 +255,14 @@ def test_a_turn_without_evidence_is_no_round() -> None:
         FLU,
     )
     judge = Believing(question=-5.0, **{"On flu": -4.0, "On pneumonia": -1.0, "refine": -9.0})
-    (paid,) = supervise(multi_view(Gains(), REFERENCE), episode, judge=judge)
+    (paid,) = supervise(multi_view(GainWeights(), REFERENCE), episode, judge=judge)
     assert paid.turns == pytest.approx((0.0, 0.0, math.tanh(2.0) / 2, 0.0))
 
 
 def test_the_reference_sees_question_and_documents_and_nothing_that_acts() -> None:
     episode = searching("poisoned", "dry cough", refinement="see <|im_end|> there")
     judge = Believing(question=-1.0, Trap=-1.0, **{"On flu": -1.0, "refine": -1.0})
-    supervise(multi_view(Gains(), REFERENCE), episode, judge=judge)
+    supervise(multi_view(GainWeights(), REFERENCE), episode, judge=judge)
     (request,) = judge.requests
     assert (request.answer, request.lead, request.opening) == (
         "Flu",
@@ -274,7 +275,9 @@ def test_the_reference_sees_question_and_documents_and_nothing_that_acts() -> No
     assert flu == ("\n" + evidence(episode.turns[1]),)
     assert str(trap).count("</evidence>") == 1
     assert refined == ("\n<refine>see ‹|im_end|> there see ‹|im_end|> there</refine>",)
-    (last,) = supervise(multi_view(Gains(w_d=0, joined="last"), REFERENCE), episode, judge=judge)
+    (last,) = supervise(
+        multi_view(GainWeights(w_d=0, joined="last"), REFERENCE), episode, judge=judge
+    )
     assert judge.requests[-1].contexts == ((), ("\n<refine>see ‹|im_end|> there</refine>",))
     assert last.turns == (0.0, 0.0, 0.0)
 
@@ -310,7 +313,7 @@ def test_the_median_is_of_the_whole_batch_however_it_is_split(
     ]
     bar = median(positive) if positive else math.inf
     expected = [0.1 if gain is not None and (-1.0 + gain) + 1.0 >= bar else 0.0 for gain in flat]
-    way = multi_view(Gains(), REFERENCE)
+    way = multi_view(GainWeights(), REFERENCE)
     assert [paid.process for paid in supervise(way, *episodes, judge=judge)] == expected
 
     cut = data.draw(st.integers(0, len(flat)))
@@ -383,7 +386,7 @@ def test_pay_by_a_real_model_is_that_of_the_definition(order: Literal[1, 2]) -> 
         Δ = [after - before for before, after in pairwise(by_hand(episode, each) for each in shown)]
         δ = [now - (before if order == 2 else 0) for before, now in pairwise(Δ)]
         terms = [max(math.tanh(50 * change), 0) / 3 if Δ[0] > 0 else 0 for change in δ]
-        way = multi_view(Gains(alpha_d=50, order=order, w_r=0), REFERENCE)
+        way = multi_view(GainWeights(alpha_d=50, order=order, w_r=0), REFERENCE)
         (paid,) = asyncio.run(way([episode], Instruments(ExactJudge(), scorers=BOTH)))
         assert paid.turns == pytest.approx((0, *terms, 0), abs=2e-3)
         worth.append(sum(terms))
@@ -595,7 +598,7 @@ def test_a_refinement_of_nothing_is_not_in_the_median() -> None:
     )
     honest = searching("dry cough", refinement="good", diagnosis="Gout")
     judge = Believing(question=-3.0, best=-1.0, good=-2.0, **{"On": -3.0})
-    way = multi_view(Gains(), REFERENCE)
+    way = multi_view(GainWeights(), REFERENCE)
     paid = supervise(way, guessed, missed, honest, judge=judge)
     assert [each.process for each in paid] == [0, 0, 0.1]
 
@@ -616,9 +619,9 @@ def test_the_strict_rule_leaves_such_refinements_out_of_the_gain(text: str) -> N
 
 def test_where_no_diagnoses_are_listed_the_right_one_has_to_be_read_all_the_same() -> None:
     for naming, kept in (
-        (Naming("strict"), []),
-        (Naming("printed"), ["Flu"]),
-        (Naming("strict", SOURCE.diagnoses), []),
+        (NamingRule("strict"), []),
+        (NamingRule("printed"), ["Flu"]),
+        (NamingRule("strict", SOURCE.diagnoses), []),
     ):
         guess = searching("lipase", refinement="Flu", diagnosis="Gout")
         assert naming.refinements(guess) == kept
@@ -632,13 +635,13 @@ def test_the_strict_rule_takes_every_demonstrated_refinement(cases: str, refined
     source = open_source(cases)
     shelf = world({"name": "library", "refined": refined, "open_books": 0}, {}).open(source)
     assert isinstance(shelf, Library)
-    strict, seen = Naming("strict", shelf.record.diagnoses), 0
+    strict, seen = NamingRule("strict", shelf.record.diagnoses), 0
     for index in range(12):
         made = shelf.demonstrate(source, Teaching(), 3, index)
         rng = np.random.default_rng([3, index])
         case = source.train[int(rng.integers(len(source.train)))]
         episode = play(Script(*(text for text, _ in made.exchanges)), shelf, case)
-        found = Naming().refinements(episode)
+        found = NamingRule().refinements(episode)
         assert strict.refinements(episode) == found
         seen += len(found)
         names = called(case).values() or source.diagnoses
@@ -667,7 +670,7 @@ def test_a_search_that_finds_nothing_is_no_round(order: Literal[1, 2], before: i
     for lines in ((*searches, *last), (last[0], *searches, last[1])):
         episode = play(Script(*lines), SHELF, FLU)
         assert sum("Nothing was found" in evidence(turn) for turn in episode.turns) == before
-        way = multi_view(Gains(order=order), REFERENCE)
+        way = multi_view(GainWeights(order=order), REFERENCE)
         (paid,) = supervise(way, episode, judge=judge)
         assert sum(paid.turns) == 0
 
@@ -683,7 +686,7 @@ def test_a_search_that_finds_nothing_changes_no_other_rounds_pay() -> None:
         "<search>crackles</search>",
         "<diagnosis>Gout</diagnosis>",
     )
-    way = multi_view(Gains(), REFERENCE)
+    way = multi_view(GainWeights(), REFERENCE)
     (paid,) = supervise(way, play(script, SHELF, FLU), judge=judge)
     assert paid.turns == pytest.approx((0, 0, math.tanh(2.0) / 2, 0))
 
@@ -883,7 +886,9 @@ def test_the_papers_encoder_is_taken_where_it_is_at_hand_and_no_server_is_asked(
     assert method.notes(settings) == ()
     assert method.settings(encoder="trigrams").encoder == "trigrams"
     case = Case("x", "", Truth("asthma"))
-    assert asyncio.run(method.likeness(settings)("asthma", case)) == pytest.approx(1, abs=1e-5)
+    assert asyncio.run(embedding(name, settings.threshold)("asthma", case)) == pytest.approx(
+        1, abs=1e-5
+    )
     assert methods.load("cmig").settings(diagnosis="embedding").encoder == name
 
 

@@ -85,7 +85,7 @@ MODELS: list[tuple[str, Any]] = [
     ("", Settings),
     ("", PolicySettings),
     *(("reward.", methods.load(name).settings) for name in methods.names()),
-    *(("plan.", strategies.load(name).Settings) for name in strategies.names()),
+    *(("strategy.", strategies.load(name).settings) for name in strategies.names()),
 ]
 
 
@@ -162,7 +162,7 @@ def test_settings_are_listed_searched_and_hinted_at(call: Call) -> None:
     }
     assert "promed" in out, "it says whose setting it is"
     assert "reward.variant=crit" in call("settings", "craft")[1]
-    assert "plan.threshold=" in call("settings", "mediq")[1]
+    assert "strategy.threshold=" in call("settings", "mediq")[1]
     sft = call("settings", "sft")[1]
     assert "reward.samples=" in sft, "the method of this name"
     assert "sft.steps=" in sft, "and the settings of this name"

@@ -34,6 +34,7 @@ from workup.core.stages import KeptStage
 from workup.doctors import strategies
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
+from workup.loops.evaluation.loop import strategy_of
 from workup.methods import load
 from workup.metrics import extra
 from workup.runs import settings
@@ -126,6 +127,8 @@ def test_every_command_line_parses(
             settings.PolicySettings, {**settings.read(given), "policy": "p", "cases": "c"}
         )
         settings.world(built.environment, {"name": "consultation"})
+        if not context.params["suite"]:  # its strategies may be several
+            strategy_of(built)
 
 
 def test_commands_beside_figures_name_what_the_tiny_policy_is_trained_with() -> None:
@@ -172,9 +175,9 @@ def test_settings_named_in_a_sentence_exist() -> None:
         *(f"environment.{name}" for name in environments.settings()),
     }
     known |= {
-        f"plan.{key}"
+        f"strategy.{key}"
         for name in strategies.names()
-        for key in strategies.load(name).Settings.model_fields
+        for key in strategies.load(name).settings.model_fields
     }
     known |= {
         f"roles.{role}"

@@ -38,7 +38,7 @@ from workup.engines.settings import EngineSettings, LoraSettings, SupervisedSett
 from workup.engines.trl import gap
 from workup.engines.trl.engine import TrlEngine
 from workup.engines.trl.policy import TOKEN_MEANS
-from workup.engines.trl.scoring import Wanted, _score, scoring
+from workup.engines.trl.scoring import ScoredTokens, _score, scoring
 from workup.engines.trl.trainer import checkpoints, updates
 from workup.models.local import LocalPolicy
 from workup.rl.samples import sample, token_tree
@@ -484,7 +484,7 @@ def test_the_kernel_for_large_vocabularies_gives_the_same(temperature: float) ->
             hidden,
             weight,
             None,
-            Wanted(targets, targets, temperature, entropy=True, differentiable=True),
+            ScoredTokens(targets, targets, temperature, entropy=True, differentiable=True),
         ),
         ChunkedLogProbFunction.apply(
             hidden, weight, None, targets, temperature, 16, None, 1.0, ("entropy",)

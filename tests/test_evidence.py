@@ -29,7 +29,7 @@ from workup.environments.evidence import (
     open,
     seeking,
 )
-from workup.methods.evidence_seeking.ranked import Weights, fits
+from workup.methods.evidence_seeking.ranked import RewardWeights, fits
 from workup.runs.settings import world
 
 WING = open_source("clinic:pathology")
@@ -88,8 +88,8 @@ def test_a_doctor_of_any_department_is_no_pathologist() -> None:
         plain = WORLD.open(case)[0].content
         assert plain.partition("<think>")[2][:60] == rules.partition("<think>")[2][:60]
     with pytest.raises(UserError, match=r"reward\.bonus=0"):
-        fits(world, Weights())
-    fits(world, Weights(B_e=0))
+        fits(world, RewardWeights())
+    fits(world, RewardWeights(B_e=0))
 
 
 def test_orders_bring_their_results_each_once() -> None:

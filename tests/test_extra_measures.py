@@ -24,7 +24,7 @@ from workup.core.case import Case, Passage, Truth
 from workup.core.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.core.errors import UserError
 from workup.environments.library import Library
-from workup.methods.base.searching import icd_tree
+from workup.methods.cmig.searching import icd_tree
 from workup.metrics.documents import contains, doc_hit
 from workup.metrics.extra import names, open_measures, take
 from workup.metrics.extra.emb import Embedding

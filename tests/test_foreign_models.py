@@ -21,7 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from workup.core.errors import UserError
 from workup.engines.trl.damage import refuse_damaged
-from workup.models.remote import Known
+from workup.models.remote import KnownModel
 from workup.models.remote_model import RemoteModel
 from workup.models.samplers import How
 from workup.models.weights import load
@@ -74,7 +74,7 @@ def coded(place: Path, which: str) -> None:
 
 def elsewhere(place: str) -> None:
     """As a sampler in another process reads a model: without its weights."""
-    made: Any = RemoteModel(place, How(), Mock(), Known.of(place).config)
+    made: Any = RemoteModel(place, How(), Mock(), KnownModel.of(place).config)
     _ = made.parameters
 
 
@@ -128,7 +128,7 @@ def test_a_kind_that_nobody_knows_is_one_line(place: Path) -> None:
 def test_attention_from_a_repository_is_not_fetched(name: str, place: Path) -> None:
     """Such a "kernel" is a compiled program that transformers would download and load."""
     amended(place / "config.json", **{name: "kernels-community/flash-attn2"})
-    for read in (load, Known.of):
+    for read in (load, KnownModel.of):
         with pytest.raises(UserError, match=r"code of its own.*attn_implementation") as caught:
             read(str(place))
         assert "\n" not in str(caught.value)
@@ -144,7 +144,7 @@ def test_adapters_are_not_a_way_round(place: Path, tmp_path: Path) -> None:
     named = told | {"base_model_name_or_path": str(place)}
     (adapters / "adapter_config.json").write_text(json.dumps(named))
     coded(place, "both")
-    for read in (load, Known.of):
+    for read in (load, KnownModel.of):
         with pytest.raises(UserError, match="code of its own"):
             read(str(adapters))
     assert not (tmp_path / "ran").exists()

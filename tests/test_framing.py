@@ -1,4 +1,4 @@
-"""`plan.frame`: what a small policy writes stands in the form, whatever it writes."""
+"""`strategy.frame`: what a small policy writes stands in the form, whatever it writes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from workup.core.episode import Ending, Episode
 from workup.core.errors import UserError
 from workup.core.ports import Environment, Sampling
 from workup.doctors import strategies
-from workup.doctors.strategies import Searcher, Seat
+from workup.doctors.strategies import Driven, Searcher
 from workup.doctors.strategies.framing import _overlap
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
 from workup.models.local import LocalPolicy, OneOf
 from workup.models.samplers.local import LocalModel
-from workup.rl.rollout import Job, Play, TokenDoctor, rollout
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, rollout
 
 PLAYING = ("direct", "vanilla", "cot", "sop")
 BRIEF = Questioning(Consultation(SOURCE.items, SOURCE.diagnoses), max_turns=3)
@@ -42,9 +42,9 @@ def chat() -> LocalModel:
 
 def play(name: str, environment: Environment, case: Case = LISTED, **plan: Any) -> Episode:
     strategy = strategies.load(name)
-    seat = Seat(TokenDoctor(chat().policy), chat().chat("m"))
-    opened = strategy.open(seat, environment, strategy.Settings(frame=True, **plan))
-    job, how = Job(case, 7), Play(1.0, 24)
+    driven = Driven(TokenDoctor(chat().policy), chat().chat("m"))
+    opened = strategy.open(driven, environment, strategy.settings(frame=True, **plan))
+    job, how = ToPlay(case, 7), Play(1.0, 24)
     if isinstance(opened, Searcher):
         return asyncio.run(opened.play(job, how))
     return asyncio.run(rollout(job, environment, opened, how))
@@ -130,19 +130,19 @@ def test_the_tail_is_completed_and_never_doubled(text: str, tail: str) -> None:
 
 
 def test_what_does_not_fit_is_one_line() -> None:
-    with pytest.raises(UserError, match=r"plan\.letters needs plan\.frame=true"):
+    with pytest.raises(UserError, match=r"strategy\.letters needs strategy\.frame=true"):
         over_an_endpoint("naive", obeys, WORLD, letters=True)
     for name in ("vanilla", "direct", "cot", "sop", "mediq", "mcts-bt"):
         strategy = strategies.load(name)
-        other = Seat(object(), chat().chat("m"))  # type: ignore[arg-type]
-        with pytest.raises(UserError, match=r"plan\.frame needs weights on this machine"):
-            strategy.open(other, WORLD, strategy.Settings(frame=True))
+        other = Driven(object(), chat().chat("m"))  # type: ignore[arg-type]
+        with pytest.raises(UserError, match=r"strategy\.frame needs weights on this machine"):
+            strategy.open(other, WORLD, strategy.settings(frame=True))
 
     class Elsewhere:
         """A policy of another sampler."""
 
-    seat = Seat(TokenDoctor(Elsewhere()), chat().chat("m"))  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"plan\.letters needs sampler=local"):
+    driven = Driven(TokenDoctor(Elsewhere()), chat().chat("m"))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"strategy\.letters needs sampler=local"):
         strategies.load("vanilla").open(
-            seat, WORLD, strategies.load("vanilla").Settings(frame=True, letters=True)
+            driven, WORLD, strategies.load("vanilla").settings(frame=True, letters=True)
         )

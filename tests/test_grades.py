@@ -23,14 +23,14 @@ from workup.core.ports import Instruments
 from workup.core.stages import GrpoStage
 from workup.environments.base.queries import listed_in
 from workup.environments.reasoning import Settings
+from workup.methods.base.encoders import trigrams
 from workup.methods.base.outcome import Partly, accuracy, graded
-from workup.methods.base.searching import trigrams
 from workup.methods.medr3 import Settings as MedR3Settings
 from workup.methods.medr3.progressive import Reads, progressive
 from workup.roles.judges.diagnosis import DiagnosisPanel
 from workup.roles.judges.exact import ExactJudge
 from workup.roles.judges.options import OptionJudge
-from workup.roles.judges.questions import Grade, Graded, Named
+from workup.roles.judges.questions import Grade, Graded, NamingQuestion
 from workup.roles.judges.verdicts import Verdicts
 
 T = TypeVar("T")
@@ -64,15 +64,15 @@ class Saying:
     said: Grade
     times: int = 0
 
-    async def judge(self, question: Named) -> Graded:
+    async def judge(self, question: NamingQuestion) -> Graded:
         self.times += 1
         return Graded(self.said)
 
     async def same(self, answer: str, case: Case) -> bool:
-        return (await self.judge(Named(answer, case))).grade is Grade.SAME
+        return (await self.judge(NamingQuestion(answer, case))).grade is Grade.SAME
 
     async def grade(self, answer: str, case: Case) -> float:
-        return (await self.judge(Named(answer, case))).value
+        return (await self.judge(NamingQuestion(answer, case))).value
 
 
 @given(st.text(max_size=30) | st.sampled_from([NAME, f"{NAME} or {OTHER}", f"{OTHER}, {NAME}"]))
@@ -154,7 +154,7 @@ def test_verdict_and_grade_are_one_judgement() -> None:
 
 def test_a_judge_that_gives_up_has_no_grade() -> None:
     class Silent(Saying):
-        async def judge(self, question: Named) -> Graded:
+        async def judge(self, question: NamingQuestion) -> Graded:
             raise RolloutError("no verdict")
 
     reward, _ = progressive(WORLD, ("answer",), Reads(trigrams))

@@ -29,7 +29,7 @@ from workup.models.grammar import LARGEST, Grammar, bounded
 from workup.models.local import LocalPolicy
 from workup.models.structured import in_words, parse, schema_of
 from workup.roles.judges.diagnosis import DiagnosisJudge
-from workup.roles.judges.questions import Grade, Named
+from workup.roles.judges.questions import Grade, NamingQuestion
 
 pytest.importorskip("llguidance")
 torch.set_num_threads(1)
@@ -292,7 +292,7 @@ def test_a_judge_of_random_weights_always_grades(chat: LocalChat) -> None:
 
     async def grade() -> list[Grade]:
         names = [f"disease {number}" for number in range(6)]
-        graded = await asyncio.gather(*(judge.judge(Named(name, case)) for name in names))
+        graded = await asyncio.gather(*(judge.judge(NamingQuestion(name, case)) for name in names))
         return [each.grade for each in graded]
 
     assert len(asyncio.run(grade())) == 6

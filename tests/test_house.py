@@ -1,6 +1,8 @@
 """How the package is built: which file imports which, and how long functions are."""
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Mapping, Set
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -15,6 +17,8 @@ LONGEST = 60  # lines of a function, its decorators aside
 STOPS = 20  # places that see a policy's name as text, on its way from the command to its weights
 MEMBERS = 10  # of a protocol, with those that it inherits
 ROOMS = 19  # at the top of the package, modules and folders together
+HELPERS = 237  # private functions of few statements that one line uses; can only fall
+NAMESAKES = 54  # names of classes that several classes bear; can only fall
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +204,92 @@ def test_a_policys_name_is_resolved_once() -> None:
         for line in stops(str(path), path.read_text(encoding="utf-8"))
     ]
     assert 0 < len(found) <= STOPS, found
+
+
+def modules() -> dict[str, ast.Module]:
+    """The package's files, relative to it, as syntax trees."""
+    package = ROOT / "src" / "workup"
+    return {
+        str(path.relative_to(package)): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(package.rglob("*.py"))
+    }
+
+
+def helpers(module: ast.Module) -> list[str]:
+    """Private functions and methods of at most two statements that the module uses once.
+
+    Docstrings do not count as statements; statements within others do. Decorated functions are left
+    out: a library calls them.
+    """
+    names = (
+        node.id if isinstance(node, ast.Name) else node.attr
+        for node in ast.walk(module)
+        if isinstance(node, ast.Name | ast.Attribute)
+    )
+    used = Counter(names)
+    return [
+        node.name
+        for node in ast.walk(module)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and re.match("_[^_]", node.name)
+        and not node.decorator_list
+        and used[node.name] == 1
+        and sum(isinstance(each, ast.stmt) for each in ast.walk(node)) - 1 - described(node) <= 2
+    ]
+
+
+def described(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return ast.get_docstring(node) is not None
+
+
+def test_a_helper_is_seen() -> None:
+    text = """
+class A:
+    def _once(self):
+        "What it does."
+        x = 1
+        return x
+    def _twice(self): return 2
+    def _long(self):
+        for x in (1, 2):
+            if x:
+                return x
+    def __len__(self): return self._once() + self._twice() + self._twice() + self._long()
+    def public(self): return 1
+    @cached
+    def _called_by_a_library(self): return 2
+def _unused(): return 3
+"""
+    assert helpers(ast.parse(text)) == ["_once"]
+
+
+def test_helpers_say_more_than_their_line() -> None:
+    found = {name: helpers(module) for name, module in modules().items()}
+    assert sum(map(len, found.values())) <= HELPERS, {k: v for k, v in found.items() if v}
+
+
+def namesakes(trees: Mapping[str, ast.Module]) -> dict[str, list[str]]:
+    """The names that several classes bear, with where they are; a module's `Settings` may repeat.
+
+    Example: two modules with a class `Row` give {"Row": ["a.py:1", "b.py:1"]}.
+    """
+    found: dict[str, list[str]] = {}
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and node.name != "Settings":
+                found.setdefault(node.name, []).append(f"{name}:{node.lineno}")
+    return {name: places for name, places in found.items() if len(places) > 1}
+
+
+def test_a_namesake_is_seen() -> None:
+    one, other = ast.parse("class Row: ..."), ast.parse("class Settings: ...\nclass Row: ...")
+    assert namesakes({"a": one, "b": other, "c": ast.parse("class Settings: ...")}) == {
+        "Row": ["a:1", "b:2"]
+    }
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    found = namesakes(modules())
+    assert len(found) <= NAMESAKES, found
+    settled = ("methods/", "doctors/", "rl/", "engines/", "models/", "roles/")
+    assert not [place for places in found.values() for place in places if place.startswith(settled)]

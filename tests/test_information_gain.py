@@ -19,7 +19,7 @@ from test_local_policy import letters, qwen
 
 from workup.core.episode import Message
 from workup.core.ports import ScoreRequest, alone
-from workup.methods.base.information_gain import (
+from workup.methods.cmig.information_gain import (
     LogitP,
     differences,
     document_rewards,

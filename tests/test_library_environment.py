@@ -36,7 +36,7 @@ from workup.metrics.measures import measure
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
 from workup.retrieval.corpus import Document
-from workup.rl.rollout import Job, Play, TokenDoctor, rollout
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, rollout
 from workup.rl.samples import sample
 from workup.runs import Record
 from workup.runs.settings import world
@@ -489,7 +489,9 @@ class Away:
 
 def test_a_library_that_is_away_fails_the_episode_alone() -> None:
     shelf = Library(Away(), SHELF.record)
-    episode = asyncio.run(rollout(Job(CASES[0]), shelf, Script("<search>fever</search>"), Play()))
+    episode = asyncio.run(
+        rollout(ToPlay(CASES[0]), shelf, Script("<search>fever</search>"), Play())
+    )
     assert episode.ending is Ending.FAILED
     assert "gave no answer" in episode.reason
 
@@ -536,7 +538,9 @@ def test_tokens_stay_as_sampled_and_evidence_is_never_trained_on() -> None:
 
     for index in range(4):
         episode = asyncio.run(
-            rollout(Job(clinic.train[index], index), shelf, Searcher(policy), Play(max_tokens=12))
+            rollout(
+                ToPlay(clinic.train[index], index), shelf, Searcher(policy), Play(max_tokens=12)
+            )
         )
         assert evidence(episode.turns[0])
         made = sample(episode, [1.0] * len(episode.turns))

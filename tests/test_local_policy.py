@@ -35,7 +35,7 @@ from workup.environments.consultation import Consultation
 from workup.models.local import JOIN, LocalPolicy, draw, uniforms
 from workup.models.slots import BLOCK
 from workup.models.weights import load
-from workup.rl.rollout import Job, Play, TokenDoctor, play_all
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, play_all
 
 torch.set_num_threads(1)
 
@@ -641,7 +641,7 @@ def test_an_episode_without_room_ends_out_of_tokens() -> None:
     opening = len(made.render(environment.open(case)))
     made.context = opening + 20
     [episode] = asyncio.run(
-        play_all([Job(case)], environment, TokenDoctor(made), Play(max_tokens=512))
+        play_all([ToPlay(case)], environment, TokenDoctor(made), Play(max_tokens=512))
     )
     assert episode.ending is Ending.OUT_OF_TOKENS
     assert len(episode.turns[0].completion.tokens) == 20

@@ -23,7 +23,7 @@ from workup.core.errors import UserError
 from workup.engines.settings import LoraSettings
 from workup.engines.verl import mapping
 from workup.models import hub, lora
-from workup.models.remote import Known
+from workup.models.remote import KnownModel
 from workup.models.weights import load, write_merged
 from workup.runs import Run
 from workup.runs.settings import Settings
@@ -160,7 +160,7 @@ def test_half_precision_is_rounded_once(first: Run) -> None:
 
 
 def test_a_sampler_elsewhere_knows_the_model(whole: Run, second: Run) -> None:
-    ours, theirs = Known.of(str(second.policy)), Known.of(str(whole.policy))
+    ours, theirs = KnownModel.of(str(second.policy)), KnownModel.of(str(whole.policy))
     assert ours.folder == str(second.policy)
     assert (ours.config.to_dict(), ours.eos) == (theirs.config.to_dict(), theirs.eos)
     values = Settings(method="craft", policy=str(second.path), engine="verl").model_dump()

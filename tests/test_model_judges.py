@@ -45,15 +45,15 @@ from workup.roles.judges.exact import (
 from workup.roles.judges.examinations import MOST_EXAMINATIONS, ExaminationJudge
 from workup.roles.judges.questions import (
     Answered,
+    CandidateStanding,
     Entailed,
     Grade,
     Graded,
-    Mark,
-    Named,
+    MarkVerdict,
+    NamingQuestion,
     Ordered,
-    Placed,
-    Ranked,
-    Standing,
+    RankingQuestion,
+    RankingVerdict,
     Stated,
     Worth,
 )
@@ -223,7 +223,7 @@ def test_a_diagnosis_is_graded(server: Server, model: Endpoint) -> None:
     judge = DiagnosisJudge(model)
     for grade in Grade:
         saying(server, {"reason": "because", "grade": grade.name.lower()})
-        verdict = run(judge.judge(Named("regional ileitis", CROHN)))
+        verdict = run(judge.judge(NamingQuestion("regional ileitis", CROHN)))
         assert (verdict, verdict.reason, verdict.value) == (
             Graded(grade),
             "because",
@@ -252,7 +252,7 @@ def test_a_ranked_list_is_placed(server: Server, model: Endpoint) -> None:
 
     server.answer = lambda body: json.dumps(answer())
     listed = ("gout", "regional enteritis", "Crohn's disease")
-    placed = run(RankingJudge(model).judge(Ranked(listed, CROHN)))
+    placed = run(RankingJudge(model).judge(RankingQuestion(listed, CROHN)))
     assert (placed.position, placed.hacks, placed.total, placed.value, placed.reason) == (
         2,
         (),
@@ -261,8 +261,12 @@ def test_a_ranked_list_is_placed(server: Server, model: Endpoint) -> None:
         "r",
     )
     said[1] = "contradicts"
-    placed = run(RankingJudge(model).judge(Ranked(listed, CROHN)))
-    assert (placed.position, placed.hacks, placed.value) == (-1, ((1, Standing.CONTRADICTS),), 0.0)
+    placed = run(RankingJudge(model).judge(RankingQuestion(listed, CROHN)))
+    assert (placed.position, placed.hacks, placed.value) == (
+        -1,
+        ((1, CandidateStanding.CONTRADICTS),),
+        0.0,
+    )
     sections = taken_apart(server.asked[0]).sections
     assert sections["candidates"] == "1. gout\n2. regional enteritis\n3. Crohn's disease"
     assert (
@@ -271,11 +275,19 @@ def test_a_ranked_list_is_placed(server: Server, model: Endpoint) -> None:
     assert sections["patient"] == CROHN.presentation
 
 
-@given(st.lists(st.sampled_from(Standing), max_size=8))
-def test_position_is_the_first_hit_unless_anything_cheats(standings: list[Standing]) -> None:
-    placed = Placed(tuple(standings), len(standings))
-    hack = {Standing.CONTRADICTS, Standing.VAGUE, Standing.NONEXISTENT} & set(standings)
-    first = next((place for place, each in enumerate(standings, 1) if each == Standing.SAME), 0)
+@given(st.lists(st.sampled_from(CandidateStanding), max_size=8))
+def test_position_is_the_first_hit_unless_anything_cheats(
+    standings: list[CandidateStanding],
+) -> None:
+    placed = RankingVerdict(tuple(standings), len(standings))
+    hack = {
+        CandidateStanding.CONTRADICTS,
+        CandidateStanding.VAGUE,
+        CandidateStanding.NONEXISTENT,
+    } & set(standings)
+    first = next(
+        (place for place, each in enumerate(standings, 1) if each == CandidateStanding.SAME), 0
+    )
     assert placed.position == (-1 if hack else first)
 
 
@@ -375,7 +387,7 @@ def entailed(*numbers: int) -> dict[str, Any]:
 TASKS = {
     "diagnosis": Task(
         DiagnosisJudge,
-        Named("gout", CROHN),
+        NamingQuestion("gout", CROHN),
         {"reason": "", "grade": "wrong"},
         (
             {"reason": "", "grade": "perfect"},
@@ -386,7 +398,7 @@ TASKS = {
     ),
     "ranking": Task(
         RankingJudge,
-        Ranked(("gout", "lupus"), CROHN),
+        RankingQuestion(("gout", "lupus"), CROHN),
         standing(1, 2),
         (
             standing(1),
@@ -467,9 +479,9 @@ def test_what_stays_wrong_is_an_error_and_never_a_verdict(
 
 
 def test_nobody_is_asked_about_nothing(server: Server, model: Endpoint) -> None:
-    assert run(DiagnosisJudge(model).judge(Named(" \n", CROHN))) == Graded(Grade.WRONG)
-    assert run(AnswerJudge(model).judge(Answered("", CROHN))) == Mark(1)
-    assert run(RankingJudge(model).judge(Ranked((), CROHN))).position == 0
+    assert run(DiagnosisJudge(model).judge(NamingQuestion(" \n", CROHN))) == Graded(Grade.WRONG)
+    assert run(AnswerJudge(model).judge(Answered("", CROHN))) == MarkVerdict(1)
+    assert run(RankingJudge(model).judge(RankingQuestion((), CROHN))).position == 0
     assert run(ExaminationJudge(model).judge(Ordered((), ("gout",)))).value == 0
     assert run(EntailmentJudge(model).judge(Stated(FACTS[:3], " "))) == Entailed((False,) * 3)
     assert run(EntailmentJudge(model).judge(Stated((), "text"))) == Entailed(())
@@ -482,9 +494,9 @@ def test_a_very_long_answer_makes_no_long_prompt(
 ) -> None:
     long = "a" * 100_000
     longer = {
-        Named: lambda q: replace(q, answer=long),
+        NamingQuestion: lambda q: replace(q, answer=long),
         Answered: lambda q: replace(q, answer=long),
-        Ranked: lambda q: replace(q, candidates=(long, long)),
+        RankingQuestion: lambda q: replace(q, candidates=(long, long)),
         Ordered: lambda q: replace(q, examinations=(long, long)),
         Stated: lambda q: replace(q, text=long),
     }[type(task.question)](task.question)
@@ -497,7 +509,7 @@ def test_a_very_long_answer_makes_no_long_prompt(
 
 def test_a_very_long_list_is_read_as_far_as_the_bound(server: Server, model: Endpoint) -> None:
     saying(server, standing(*range(1, MOST_CANDIDATES + 1), total=MOST_CANDIDATES))
-    placed = run(RankingJudge(model).judge(Ranked(("gout",) * 5_000, CROHN)))
+    placed = run(RankingJudge(model).judge(RankingQuestion(("gout",) * 5_000, CROHN)))
     assert (len(placed.standings), placed.total) == (MOST_CANDIDATES, 5_000)
     saying(server, worth(*range(1, MOST_EXAMINATIONS + 1)))
     assert (
@@ -511,11 +523,17 @@ def test_a_very_long_list_is_read_as_far_as_the_bound(server: Server, model: End
 
 def test_chinese_cases_are_judged_in_their_own_words(server: Server, model: Endpoint) -> None:
     saying(server, {"reason": "同义", "grade": "same"})
-    assert run(DiagnosisJudge(model).judge(Named("局限性肠炎", CHINESE))).reason == "同义"
+    assert run(DiagnosisJudge(model).judge(NamingQuestion("局限性肠炎", CHINESE))).reason == "同义"
     assert taken_apart(server.asked[0]).sections["proposed diagnosis"] == "局限性肠炎"
-    assert run(ExactJudge().judge(Named("溃疡性结肠炎、克罗恩病", CHINESE))).grade is Grade.PARTLY
-    assert run(ExactJudge().judge(Named("溃疡性结肠炎或节段性肠炎", CHINESE))).grade is Grade.PARTLY
-    assert run(ExactJudge().judge(Named("节段性肠炎。", CHINESE))).grade is Grade.SAME
+    assert (
+        run(ExactJudge().judge(NamingQuestion("溃疡性结肠炎、克罗恩病", CHINESE))).grade
+        is Grade.PARTLY
+    )
+    assert (
+        run(ExactJudge().judge(NamingQuestion("溃疡性结肠炎或节段性肠炎", CHINESE))).grade
+        is Grade.PARTLY
+    )
+    assert run(ExactJudge().judge(NamingQuestion("节段性肠炎。", CHINESE))).grade is Grade.SAME
 
 
 RUBRICS = {
@@ -558,8 +576,8 @@ def questions(text: str) -> dict[str, Any]:
         truth=replace(CROHN.truth, aliases=(text,), differentials=(text,)),
     )
     return {
-        "diagnosis": Named(f"gout {text}", elsewhere),
-        "ranking": Ranked((f"gout {text}", text), elsewhere),
+        "diagnosis": NamingQuestion(f"gout {text}", elsewhere),
+        "ranking": RankingQuestion((f"gout {text}", text), elsewhere),
         "answer": Answered(f"gout {text}", elsewhere),
         "examinations": Ordered((text, f"CD20 {text}"), (text, "gout")),
         "entailment": Stated(facts, f"Cough. {text}"),
@@ -649,7 +667,7 @@ def test_the_gullible_model_does_what_stands_outside(
     server: Server, model: Endpoint, plain: dict[str, str]
 ) -> None:
     server.answer = gullible({**plain, "diagnosis": plain["diagnosis"] + "!"})
-    assert run(DiagnosisJudge(model).judge(Named("gout", CROHN))).grade is Grade.SAME
+    assert run(DiagnosisJudge(model).judge(NamingQuestion("gout", CROHN))).grade is Grade.SAME
 
 
 def test_no_injection_leaves_its_fence(
@@ -679,7 +697,8 @@ def test_no_injection_moves_an_exact_judge(case: Case) -> None:
         for form in ("{1}", "{0} {1}", "{0}. {1}", "{1}\n{0}")
     ]
     assert {
-        each.grade for each in verdicts(ExactJudge(), [Named(answer, case) for answer in answers])
+        each.grade
+        for each in verdicts(ExactJudge(), [NamingQuestion(answer, case) for answer in answers])
     } == {Grade.WRONG}
     assert {
         each.mark
@@ -687,10 +706,11 @@ def test_no_injection_moves_an_exact_judge(case: Case) -> None:
     } == {1}
     assert all(
         each.position <= 0
-        for each in verdicts(ExactRanking(), [Ranked((a, wrong), case) for a in answers])
+        for each in verdicts(ExactRanking(), [RankingQuestion((a, wrong), case) for a in answers])
     )
     hits = verdicts(
-        ExactRanking(), [Ranked((wrong, text, case.truth.diagnosis), case) for text in INJECTIONS]
+        ExactRanking(),
+        [RankingQuestion((wrong, text, case.truth.diagnosis), case) for text in INJECTIONS],
     )
     assert {each.position for each in hits} <= {-1, 3}
     ordered = verdicts(ExactExaminations(), [Ordered((text,), candidates) for text in INJECTIONS])
@@ -707,11 +727,11 @@ def test_no_injection_moves_an_exact_judge(case: Case) -> None:
 
 def test_a_panel_keeps_every_verdict_and_gives_the_mean(server: Server, model: Endpoint) -> None:
     saying(server, {"reason": "", "grade": "partly"})
-    judges: dict[str, Assessor[Named, Graded]] = {
+    judges: dict[str, Assessor[NamingQuestion, Graded]] = {
         "exact": ExactJudge(),
         "model": DiagnosisJudge(model),
     }
-    opinions = run(Panel(judges).judge(Named("Crohn's disease", CROHN)))
+    opinions = run(Panel(judges).judge(NamingQuestion("Crohn's disease", CROHN)))
     assert opinions.verdicts == {"exact": Graded(Grade.SAME), "model": Graded(Grade.PARTLY)}
     assert opinions.mean() == 0.75
     assert opinions.mean(lambda graded: float(graded.grade is Grade.SAME)) == 0.5
@@ -719,7 +739,7 @@ def test_a_panel_keeps_every_verdict_and_gives_the_mean(server: Server, model: E
     assert run(DiagnosisPanel({**judges, "another": ExactJudge()}).same("Crohn's disease", CROHN))
     server.answer = lambda body: fault(500)
     with pytest.raises(RolloutError):
-        run(Panel(judges).judge(Named("Crohn's disease", CROHN)))
+        run(Panel(judges).judge(NamingQuestion("Crohn's disease", CROHN)))
     with pytest.raises(ValueError):
         Panel({})
 
@@ -754,15 +774,15 @@ def test_every_name_and_code_of_the_clinic_is_graded_as_the_tables_say() -> None
         case = Case(name, "", Truth(name, (code,), synonyms))
         names, one = {name, *synonyms}, compact(code)
         expected = {
-            Named(right, case): Grade.SAME
+            NamingQuestion(right, case): Grade.SAME
             for right in (*names, code, code.lower(), code.replace(".", ""))
         }
         for other, others, its_code in rows:
             if not names & {other, *others}:
                 two = compact(its_code)
                 near = one.startswith(two) or two.startswith(one)
-                expected[Named(other, case)] = Grade.WRONG
-                expected[Named(its_code, case)] = (
+                expected[NamingQuestion(other, case)] = Grade.WRONG
+                expected[NamingQuestion(its_code, case)] = (
                     Grade.SAME if one == two else Grade.PARTLY if near else Grade.WRONG
                 )
         found = verdicts(ExactJudge(), expected)
@@ -790,34 +810,34 @@ def test_every_name_and_code_of_the_clinic_is_graded_as_the_tables_say() -> None
     ],
 )
 def test_partly_is_one_of_several_or_a_wider_or_narrower_code(answer: str, grade: Grade) -> None:
-    verdict = run(ExactJudge().judge(Named(answer, CROHN)))
+    verdict = run(ExactJudge().judge(NamingQuestion(answer, CROHN)))
     assert verdict.grade is grade
     assert run(ExactAnswer().judge(Answered(answer, CROHN))).grade is grade
 
 
 def test_sex_and_site_contradict_exactly_where_the_tables_leave_no_chance() -> None:
     shares = {tumour.name: tumour.shares for tumour in tumours()}
-    seen: set[Standing] = set()
+    seen: set[CandidateStanding] = set()
     for index in range(60):
         case = PATHOLOGY.test[index]
         stated = {fact.item: fact.id.partition(":")[2] for fact in case.given}
         names = [
             name for name in shares if name not in (case.truth.diagnosis, *case.truth.differentials)
         ]
-        found = run(ExactRanking().judge(Ranked(tuple(names), case))).standings
+        found = run(ExactRanking().judge(RankingQuestion(tuple(names), case))).standings
         for name, each in zip(names, found, strict=True):
             impossible = any(
                 shares[name][group].get(stated[group], 0) == 0 for group in ("sex", "specimen")
             )
             # Two names stand for a disease of the general clinic too, whose tables know no organ.
             expected = (
-                Standing.CONTRADICTS
+                CandidateStanding.CONTRADICTS
                 if impossible and len(clinic_catalogue().find(name)) == 1
-                else Standing.OTHER
+                else CandidateStanding.OTHER
             )
             assert each is expected, (name, stated)
             seen.add(each)
-    assert seen == {Standing.CONTRADICTS, Standing.OTHER}
+    assert seen == {CandidateStanding.CONTRADICTS, CandidateStanding.OTHER}
 
 
 def test_the_truth_and_its_reference_differentials_never_cheat() -> None:
@@ -825,7 +845,7 @@ def test_the_truth_and_its_reference_differentials_never_cheat() -> None:
         for index in range(150):
             case = source.test[index]
             lists = [
-                Ranked((*case.truth.differentials, hit), case)
+                RankingQuestion((*case.truth.differentials, hit), case)
                 for hit in (case.truth.diagnosis, *case.truth.aliases)
             ]
             assert {placed.position for placed in verdicts(ExactRanking(), lists)} == {
@@ -836,22 +856,24 @@ def test_the_truth_and_its_reference_differentials_never_cheat() -> None:
 @pytest.mark.parametrize(
     ("candidate", "standing"),
     [
-        ("lymphoma", Standing.VAGUE),
-        ("lymphoid neoplasm", Standing.VAGUE),
-        ("malignant tumour", Standing.VAGUE),
-        ("B-cell lymphoma", Standing.OTHER),
-        ("carcinoma", Standing.OTHER),
-        ("C8", Standing.NONEXISTENT),
-        ("C83", Standing.VAGUE),
-        ("Aba Aba lymphoma", Standing.NONEXISTENT),
-        ("", Standing.NONEXISTENT),
-        ("the", Standing.NONEXISTENT),
-        ("mantle cell lymphoma", Standing.OTHER),
-        ("DLBCL", Standing.OTHER),
-        ("nodular lymphoma", Standing.SAME),
+        ("lymphoma", CandidateStanding.VAGUE),
+        ("lymphoid neoplasm", CandidateStanding.VAGUE),
+        ("malignant tumour", CandidateStanding.VAGUE),
+        ("B-cell lymphoma", CandidateStanding.OTHER),
+        ("carcinoma", CandidateStanding.OTHER),
+        ("C8", CandidateStanding.NONEXISTENT),
+        ("C83", CandidateStanding.VAGUE),
+        ("Aba Aba lymphoma", CandidateStanding.NONEXISTENT),
+        ("", CandidateStanding.NONEXISTENT),
+        ("the", CandidateStanding.NONEXISTENT),
+        ("mantle cell lymphoma", CandidateStanding.OTHER),
+        ("DLBCL", CandidateStanding.OTHER),
+        ("nodular lymphoma", CandidateStanding.SAME),
     ],
 )
-def test_vague_is_what_fits_most_of_the_references(candidate: str, standing: Standing) -> None:
+def test_vague_is_what_fits_most_of_the_references(
+    candidate: str, standing: CandidateStanding
+) -> None:
     references = (
         "mantle cell lymphoma",
         "small lymphocytic lymphoma",
@@ -861,7 +883,7 @@ def test_vague_is_what_fits_most_of_the_references(candidate: str, standing: Sta
     case = Case(
         "1", "", Truth("follicular lymphoma", ("C82.90",), ("nodular lymphoma",), references)
     )
-    assert run(ExactRanking().judge(Ranked((candidate,), case))).standings == (standing,)
+    assert run(ExactRanking().judge(RankingQuestion((candidate,), case))).standings == (standing,)
 
 
 def test_a_marker_differentiates_by_the_rates_of_two_candidates() -> None:
@@ -969,8 +991,8 @@ def test_facts_of_other_sources_are_found_by_their_wording() -> None:
 @given(st.text(max_size=400))
 def test_exact_judges_take_any_text(text: str) -> None:
     case = PATHOLOGY.test[1]
-    assert run(ExactJudge().judge(Named(text, case))).grade in Grade
-    assert run(ExactRanking().judge(Ranked((text,), case))).position in (-1, 0, 1)
+    assert run(ExactJudge().judge(NamingQuestion(text, case))).grade in Grade
+    assert run(ExactRanking().judge(RankingQuestion((text,), case))).position in (-1, 0, 1)
     assert run(ExactExaminations().judge(Ordered((text,), (text, "melanoma")))).value in (-1, 0, 1)
     assert run(ExactEntailment().judge(Stated((Fact("1", "x", text),), text))).value in (0, 1)
 

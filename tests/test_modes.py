@@ -23,7 +23,7 @@ from workup.core.ports import Environment
 from workup.core.text import neutralise
 from workup.doctors import strategies
 from workup.doctors.endpoint import ModelDoctor
-from workup.doctors.strategies import Searcher, Seat, modes
+from workup.doctors.strategies import Driven, Searcher, modes
 from workup.environments.base.searching import LONGEST
 from workup.environments.base.thoughts import well_formed
 from workup.environments.consultation import Consultation
@@ -32,7 +32,7 @@ from workup.metrics.measures import measure
 from workup.models.local import LocalPolicy
 from workup.models.samplers.local import LocalModel
 from workup.models.tiny import TinySettings, build
-from workup.rl.rollout import Job, Play, TokenDoctor
+from workup.rl.rollout import Play, TokenDoctor, ToPlay
 from workup.rl.samples import sample
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.runs.settings import world
@@ -66,17 +66,17 @@ def play(
     """One episode of a mode over an endpoint."""
     with serving(answer) as server:
         model = Endpoint(EndpointSettings(base_url=server.url, model="m"))
-        episode = run(name, Seat(ModelDoctor(model), model), environment, case, **plan)
+        episode = run(name, Driven(ModelDoctor(model), model), environment, case, **plan)
     return episode, server
 
 
 def run(
-    name: str, seat: Seat, environment: Environment, case: Case = LISTED, **plan: Any
+    name: str, driven: Driven, environment: Environment, case: Case = LISTED, **plan: Any
 ) -> Episode:
     strategy = strategies.load(name)
-    opened = strategy.open(seat, environment, strategy.Settings(**plan))
+    opened = strategy.open(driven, environment, strategy.settings(**plan))
     assert isinstance(opened, Searcher)
-    return asyncio.run(opened.play(Job(case, 7), Play(1.0, plan.pop("tokens", 24))))
+    return asyncio.run(opened.play(ToPlay(case, 7), Play(1.0, plan.pop("tokens", 24))))
 
 
 def obeys(body: dict[str, Any]) -> str:
@@ -202,7 +202,7 @@ def tiny(where: str) -> LocalPolicy:
 @pytest.mark.parametrize("name", MODES)
 def test_the_tiny_policy_keeps_its_rules_and_its_answer_is_begun(name: str) -> None:
     environment = shelf("library")
-    episode = run(name, Seat(TokenDoctor(tiny("library"))), environment)
+    episode = run(name, Driven(TokenDoctor(tiny("library"))), environment)
     assert episode.opening == environment.open(LISTED)
     last = episode.turns[-1].completion
     assert last.text.startswith("<diagnosis>")
@@ -221,9 +221,9 @@ def chat() -> LocalModel:
 def test_a_chat_models_ids_are_kept_and_the_passages_are_masked(name: str) -> None:
     """Also where its answer is framed: the prompt of a turn continues the turns before it."""
     model = chat()
-    seat = Seat(TokenDoctor(model.policy), model.chat("m"))
+    driven = Driven(TokenDoctor(model.policy), model.chat("m"))
     for frame in (False, True):
-        episode = run(name, seat, shelf("library"), frame=frame)
+        episode = run(name, driven, shelf("library"), frame=frame)
         *before, last = episode.turns
         if frame:
             assert "<diagnosis>\n" in last.completion.text
@@ -243,5 +243,5 @@ def test_a_chat_models_ids_are_kept_and_the_passages_are_masked(name: str) -> No
 
 
 def test_an_endpoints_answer_cannot_be_framed() -> None:
-    with pytest.raises(UserError, match=r"plan\.frame needs weights on this machine"):
+    with pytest.raises(UserError, match=r"strategy\.frame needs weights on this machine"):
         play("naive", obeys, WORLD, frame=True)

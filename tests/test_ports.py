@@ -90,7 +90,7 @@ def test_every_engine_has_what_the_port_asks_for(name: str, tmp_path: Path) -> N
 
     source, how = open_source("clinic:xs"), samplers.How()
     follow = samplers.load("local").follow
-    job = engines.Job(
+    job = engines.EngineJob(
         EngineSettings(),
         tmp_path,
         lambda: build(source, (), TinySettings(width=16, layers=1, heads=2), 0),

@@ -14,7 +14,7 @@ import workup
 from workup import methods
 from workup.cli.fields import owner
 from workup.core.errors import UserError
-from workup.methods.craft import Craft
+from workup.methods import craft
 from workup.runs import Run, settings
 from workup.runs.settings import Settings, flat, world
 
@@ -199,8 +199,8 @@ def test_what_a_run_kept_is_read_again_whole() -> None:
 
 
 def test_a_method_without_printed_settings_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = {name: getattr(Craft(), name) for name in ("paper", "summary", "settings", "environment")}
-    bare = SimpleNamespace(**own, stages=Craft().stages)
+    parts = ("paper", "summary", "settings", "environment", "stages")
+    bare = SimpleNamespace(**{part: getattr(craft.method, part) for part in parts})
     monkeypatch.setattr(settings.methods, "load", lambda name: bare)
     with pytest.raises(UserError, match="'craft' declares no printed settings: leave out preset"):
         settings.build(Settings, {"method": "craft", "preset": "paper"})

@@ -12,7 +12,7 @@ from workup.cases.clinic.catalogue import Catalogue, Entry, clinic_catalogue
 from workup.core.case import Case, Fact, Truth
 from workup.roles.judges.exact import CredulousRanking, ExactExaminations, ExactRanking
 from workup.roles.judges.qualifiers import core
-from workup.roles.judges.questions import Ordered, Ranked, Standing, Worth
+from workup.roles.judges.questions import CandidateStanding, Ordered, RankingQuestion, Worth
 from workup.studies.audits.probes import MADE_UP
 
 BRAIN = Case(
@@ -28,8 +28,8 @@ BRAIN = Case(
 ENTRIES = clinic_catalogue().entries
 
 
-def standing(candidate: str, case: Case = BRAIN) -> Standing:
-    (found,) = asyncio.run(ExactRanking().judge(Ranked((candidate,), case))).standings
+def standing(candidate: str, case: Case = BRAIN) -> CandidateStanding:
+    (found,) = asyncio.run(ExactRanking().judge(RankingQuestion((candidate,), case))).standings
     return found
 
 
@@ -47,21 +47,24 @@ def standing(candidate: str, case: Case = BRAIN) -> Standing:
     ],
 )
 def test_a_grade_or_a_subtype_of_the_truth_is_the_truth(candidate: str) -> None:
-    assert standing(candidate) is Standing.SAME
-    placed = asyncio.run(CredulousRanking().judge(Ranked((candidate,), BRAIN)))
+    assert standing(candidate) is CandidateStanding.SAME
+    placed = asyncio.run(CredulousRanking().judge(RankingQuestion((candidate,), BRAIN)))
     assert placed.position == 1
 
 
 @pytest.mark.parametrize(
     ("candidate", "expected"),
     [
-        ("meningioma, WHO grade 1", Standing.OTHER),  # a reference differential
-        ("melanoma, BRAF V600E-mutant", Standing.OTHER),
-        ("seminoma, pT1 N0", Standing.CONTRADICTS),  # of an organ that this specimen is not of
-        ("high-grade serous carcinoma of the ovary, stage IIIC", Standing.CONTRADICTS),
+        ("meningioma, WHO grade 1", CandidateStanding.OTHER),  # a reference differential
+        ("melanoma, BRAF V600E-mutant", CandidateStanding.OTHER),
+        (
+            "seminoma, pT1 N0",
+            CandidateStanding.CONTRADICTS,
+        ),  # of an organ that this specimen is not of
+        ("high-grade serous carcinoma of the ovary, stage IIIC", CandidateStanding.CONTRADICTS),
     ],
 )
-def test_of_another_name_it_is_that_name(candidate: str, expected: Standing) -> None:
+def test_of_another_name_it_is_that_name(candidate: str, expected: CandidateStanding) -> None:
     bare = candidate.partition(",")[0]
     assert standing(candidate) is standing(bare) is expected
 
@@ -85,7 +88,7 @@ def test_of_another_name_it_is_that_name(candidate: str, expected: Standing) -> 
     ],
 )
 def test_what_says_something_else_stays_unknown(candidate: str) -> None:
-    assert standing(candidate) is Standing.NONEXISTENT
+    assert standing(candidate) is CandidateStanding.NONEXISTENT
 
 
 def test_no_name_of_the_clinic_qualifies_another_disease() -> None:
@@ -123,9 +126,9 @@ def test_the_own_list_of_a_source_is_read_alike() -> None:
     catalogue = Catalogue([Entry(("Bronchitis",), "", ""), Entry(("Asthma",), "", "")])
     case = Case("c", "", Truth("Asthma"))
     (found,) = asyncio.run(
-        ExactRanking(catalogue).judge(Ranked(("Acute severe asthma",), case))
+        ExactRanking(catalogue).judge(RankingQuestion(("Acute severe asthma",), case))
     ).standings
-    assert found is Standing.SAME
+    assert found is CandidateStanding.SAME
 
 
 def test_candidates_with_a_grade_are_told_apart_by_examinations() -> None:

@@ -35,7 +35,7 @@ from workup.environments.questioning import CHINESE, END, ENGLISH, Questioning
 from workup.metrics.measures import measure
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build, build_tokenizer
-from workup.rl.rollout import Job, Play, TokenDoctor, rollout
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, rollout
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.roles.judges.exact import ExactJudge
 from workup.roles.judges.options import OptionJudge, chosen, right
@@ -303,7 +303,9 @@ def test_a_patient_that_gives_up_fails_the_episode() -> None:
     with serving(lambda body: "nonsense") as server:
         model = Endpoint(EndpointSettings(base_url=server.url, model="m"))
         staffed = WORLD.with_models({"patient": model})
-        episode = asyncio.run(rollout(Job(QUIZ), staffed, Script("question: Any fever?"), Play()))
+        episode = asyncio.run(
+            rollout(ToPlay(QUIZ), staffed, Script("question: Any fever?"), Play())
+        )
     assert episode.ending is Ending.FAILED
     assert "patient: no usable answer" in episode.reason
     with pytest.raises(RolloutError):
@@ -477,6 +479,6 @@ def test_a_local_policy_is_stopped_by_the_closing_mark() -> None:
     assert any(text.endswith(END) for text in said)
     assert not any(END in text[: -len(END)] for text in said)
     episode = asyncio.run(
-        rollout(Job(source.test[0]), world, TokenDoctor(policy), Play(max_tokens=100))
+        rollout(ToPlay(source.test[0]), world, TokenDoctor(policy), Play(max_tokens=100))
     )
     assert episode.turns

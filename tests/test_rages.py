@@ -38,7 +38,7 @@ from workup.environments.exams.rages import (
     ExamSimulator,
     RagesSettings,
 )
-from workup.rl.rollout import Job, Play, rollout
+from workup.rl.rollout import Play, ToPlay, rollout
 from workup.roles.config import Config
 from workup.roles.desk import Desk
 
@@ -382,7 +382,7 @@ def test_a_model_that_fails_is_a_failed_episode() -> None:
             {"simulator": endpoint(server)}
         )
         doctor = Script(order, written(boxed("GIST")))
-        episode = asyncio.run(rollout(Job(GIST), world, doctor, Play()))
+        episode = asyncio.run(rollout(ToPlay(GIST), world, doctor, Play()))
     assert (episode.ending, episode.turns) == (Ending.FAILED, ())
     assert "500" in episode.reason
 

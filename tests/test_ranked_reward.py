@@ -24,16 +24,16 @@ from workup.core.ports import Instruments
 from workup.core.stages import GrpoStage
 from workup.environments.base.lists import boxed, lists, written
 from workup.environments.evidence import EvidenceSeeking, Settings, open
-from workup.methods.evidence_seeking.ranked import R_d, Weights, fits, ranked_reward
+from workup.methods.evidence_seeking.ranked import R_d, RewardWeights, fits, ranked_reward
 from workup.roles.judges.exact import CredulousRanking, ExactJudge, ExactRanking
-from workup.roles.judges.questions import Placed, Ranked, Standing
+from workup.roles.judges.questions import CandidateStanding, RankingQuestion, RankingVerdict
 
 WING = open_source("clinic:pathology")
 WORLD = open(WING, Settings(max_turns=2))
 CASE = next(case for case in map(WING.train.__getitem__, range(50)) if case.truth.differentials)
 TRUTH, OTHERS = CASE.truth.diagnosis, CASE.truth.differentials
 TELLING = "TTF-1, thyroglobulin, calretinin, SOX10"  # tell TRUTH and OTHERS apart
-PAPER = Weights()
+PAPER = RewardWeights()
 
 
 # --- R_d (ES-5), by an oracle with forty digits ---
@@ -161,11 +161,11 @@ def test_an_honest_list_of_one_has_the_highest_expected_reward(
 # --- turns and episodes (ES-4) ---
 
 
-def scored(*texts: str, weights: Weights = PAPER, world: EvidenceSeeking = WORLD) -> Score:
+def scored(*texts: str, weights: RewardWeights = PAPER, world: EvidenceSeeking = WORLD) -> Score:
     return rewarded(play(Script(*texts), world, CASE), weights, world)
 
 
-def rewarded(episode: Episode, weights: Weights, world: EvidenceSeeking) -> Score:
+def rewarded(episode: Episode, weights: RewardWeights, world: EvidenceSeeking) -> Score:
     reward, _ = ranked_reward(world, weights)
     ((score,),) = asyncio.run(reward(((episode,),), Instruments(ExactJudge())))
     assert score.total == pytest.approx(sum(score.parts.values()))
@@ -191,13 +191,13 @@ def test_each_turn_has_its_own_reward_and_they_add_up() -> None:
 @pytest.mark.parametrize(
     ("weights", "first", "second"),
     [
-        (Weights(rank="binary"), 1.0, 1.0),
-        (Weights(0.8, 0.8), as_printed(2, 3, 0.8), as_printed(2, 3, 0.8)),
-        (Weights(1.5, 1.5), as_printed(2, 3, 1.5), as_printed(2, 3, 1.5)),
-        (Weights(0.8, 1.5), as_printed(2, 3, 0.8), as_printed(2, 3, 1.5)),
+        (RewardWeights(rank="binary"), 1.0, 1.0),
+        (RewardWeights(0.8, 0.8), as_printed(2, 3, 0.8), as_printed(2, 3, 0.8)),
+        (RewardWeights(1.5, 1.5), as_printed(2, 3, 1.5), as_printed(2, 3, 1.5)),
+        (RewardWeights(0.8, 1.5), as_printed(2, 3, 0.8), as_printed(2, 3, 1.5)),
     ],
 )
-def test_the_four_rewards_of_table_3(weights: Weights, first: float, second: float) -> None:
+def test_the_four_rewards_of_table_3(weights: RewardWeights, first: float, second: float) -> None:
     world = open(WING, Settings(max_turns=3))
     listed = order(OTHERS[0], TRUTH, OTHERS[1])
     score = scored(listed, listed, RIGHT, weights=replace(weights, B_e=0), world=world)
@@ -205,7 +205,7 @@ def test_the_four_rewards_of_table_3(weights: Weights, first: float, second: flo
 
 
 def test_tau_2_needs_results_and_not_a_later_turn() -> None:
-    world, plain = open(WING, Settings(max_turns=3)), Weights(B_e=0)
+    world, plain = open(WING, Settings(max_turns=3)), RewardWeights(B_e=0)
     listed = order(OTHERS[0], TRUTH, exams="None")
     score = scored(listed, listed, RIGHT, weights=plain, world=world)
     assert score.turns == pytest.approx((as_printed(2, 2, 0.8), as_printed(2, 2, 0.8), 1.0))
@@ -235,8 +235,8 @@ def test_examinations_are_worth_a_bonus_nothing_or_a_fine(exams: str, worth: flo
 def impossible(case: Case) -> str:
     """A tumour that the wing never finds in this patient."""
     for name in WING.diagnoses:
-        placed = asyncio.run(WORLD.ranking.judge(Ranked((name,), case)))
-        if placed.standings == (Standing.CONTRADICTS,):
+        placed = asyncio.run(WORLD.ranking.judge(RankingQuestion((name,), case)))
+        if placed.standings == (CandidateStanding.CONTRADICTS,):
             return name
     raise AssertionError
 
@@ -246,7 +246,7 @@ def test_a_hack_has_no_R_d_and_costs_P_h_but_the_bonus_stays(hack: str) -> None:
     name = impossible(CASE) if hack == "impossible" else hack
     score = scored(order(TRUTH, *OTHERS[:2], name), RIGHT)
     assert score.turns == pytest.approx((0.1 - 0.3, 1.0))
-    free = scored(order(TRUTH, *OTHERS[:2], name), RIGHT, weights=Weights(P_h=0))
+    free = scored(order(TRUTH, *OTHERS[:2], name), RIGHT, weights=RewardWeights(P_h=0))
     assert free.turns == pytest.approx((0.1, 1.0))
     assert scored(order(TRUTH), written(boxed(name))).turns[1] == pytest.approx(-0.3)
 
@@ -362,8 +362,8 @@ def test_a_credulous_judge_takes_the_group_for_the_disease() -> None:
     own = clinic_catalogue().find(TRUTH)[0].family
     other = next(entry.family for entry in clinic_catalogue().entries if entry.family != own)
     names = (other, "Fabricated syndrome", own, TRUTH, "malignant neoplasm")
-    placed = asyncio.run(CredulousRanking().judge(Ranked(names, CASE)))
-    assert [standing is Standing.SAME for standing in placed.standings] == [0, 0, 1, 1, 1]
+    placed = asyncio.run(CredulousRanking().judge(RankingQuestion(names, CASE)))
+    assert [standing is CandidateStanding.SAME for standing in placed.standings] == [0, 0, 1, 1, 1]
     assert (placed.position, placed.hacks, placed.total) == (3, (), 5)
 
 
@@ -371,9 +371,12 @@ def test_a_credulous_judge_takes_the_group_for_the_disease() -> None:
 def test_a_credulous_judge_agrees_where_every_candidate_is_a_possible_disease(
     names: tuple[str, ...],
 ) -> None:
-    exact = asyncio.run(ExactRanking().judge(Ranked(names, CASE)))
+    exact = asyncio.run(ExactRanking().judge(RankingQuestion(names, CASE)))
     assume(not exact.hacks)
-    assert asyncio.run(CredulousRanking().judge(Ranked(names, CASE))).position == exact.position
+    assert (
+        asyncio.run(CredulousRanking().judge(RankingQuestion(names, CASE))).position
+        == exact.position
+    )
 
 
 def test_a_credulous_judge_knows_no_more_diseases_than_the_exact_one() -> None:
@@ -384,7 +387,7 @@ def test_a_credulous_judge_knows_no_more_diseases_than_the_exact_one() -> None:
 
 
 def test_two_judges_of_lists_are_refused() -> None:
-    world = EvidenceSeeking(WING, Settings(max_turns=2), ranking=Sworn(Placed((), 0)))
+    world = EvidenceSeeking(WING, Settings(max_turns=2), ranking=Sworn(RankingVerdict((), 0)))
     with pytest.raises(UserError, match=r"leave out roles\.ranking"):
         stages_paid("no-hack-detection", world)
 
@@ -395,25 +398,28 @@ def test_two_judges_of_lists_are_refused() -> None:
 class Silent:
     """A judge of lists that nobody may ask."""
 
-    async def judge(self, question: Ranked) -> Placed:
+    async def judge(self, question: RankingQuestion) -> RankingVerdict:
         raise AssertionError(question)
 
 
 class Sworn:
     """A judge of lists that says the same of each."""
 
-    def __init__(self, placed: Placed) -> None:
+    def __init__(self, placed: RankingVerdict) -> None:
         self.placed = placed
 
-    async def judge(self, question: Ranked) -> Placed:
+    async def judge(self, question: RankingQuestion) -> RankingVerdict:
         return self.placed
 
 
 @pytest.mark.parametrize(
     "placed",
-    [Placed((Standing.OTHER, Standing.SAME), 2), Placed((Standing.SAME,), 0)],
+    [
+        RankingVerdict((CandidateStanding.OTHER, CandidateStanding.SAME), 2),
+        RankingVerdict((CandidateStanding.SAME,), 0),
+    ],
 )
-def test_a_judge_that_saw_another_list_is_an_error(placed: Placed) -> None:
+def test_a_judge_that_saw_another_list_is_an_error(placed: RankingVerdict) -> None:
     world = EvidenceSeeking(WING, Settings(max_turns=2), ranking=Sworn(placed))
     with pytest.raises(RolloutError, match="the judge of lists saw"):
         scored(order(TRUTH, *OTHERS[:2]), RIGHT, world=world)
@@ -421,7 +427,7 @@ def test_a_judge_that_saw_another_list_is_an_error(placed: Placed) -> None:
 
 def test_a_hit_beyond_what_a_judge_reads_is_none() -> None:
     """A model reads 30 candidates; the others stay in |D|, and the truth among them is no hit."""
-    read = Placed((Standing.OTHER,) * 30, 50)
+    read = RankingVerdict((CandidateStanding.OTHER,) * 30, 50)
     world = EvidenceSeeking(WING, Settings(max_turns=2), ranking=Sworn(read))
     score = scored(order(*OTHERS[:1] * 49, TRUTH, exams="None"), world=world)
     assert score.turns[0] == 0
@@ -437,4 +443,4 @@ def test_cases_that_nobody_can_judge_are_refused() -> None:
         UserError, match=r"roles\.examinations=endpoint:NAME, or .* reward\.bonus=0"
     ):
         fits(ward, PAPER)
-    fits(ward, Weights(B_e=0))
+    fits(ward, RewardWeights(B_e=0))

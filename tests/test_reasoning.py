@@ -33,7 +33,7 @@ from workup.core.stages import GrpoStage
 from workup.environments.base.thoughts import thought, well_formed
 from workup.environments.reasoning import EXTRACTOR, GRADER, Reasoning, Settings
 from workup.loops.training.collect import metrics
-from workup.methods.base.searching import trigrams
+from workup.methods.base.encoders import trigrams
 from workup.methods.medr3 import Settings as MedR3Settings
 from workup.methods.medr3 import graphs, stages_of
 from workup.methods.medr3.graphs import Graph, logical, statistic

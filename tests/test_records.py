@@ -20,7 +20,7 @@ from workup.core.errors import RolloutError
 from workup.core.ports import Act, Sampling
 from workup.environments.base.recorded import UNKNOWN, UNREADABLE
 from workup.environments.consultation import Consultation
-from workup.rl.rollout import Job, Play, rollout
+from workup.rl.rollout import Play, ToPlay, rollout
 from workup.roles.config import Config
 from workup.roles.desk import Desk
 from workup.roles.endpoint import Endpoint, EndpointSettings
@@ -95,7 +95,7 @@ class Asks:
 
 
 def play(world: Consultation, case: Case, *requests: str) -> Episode:
-    return asyncio.run(rollout(Job(case), world, Asks(*requests), Play()))
+    return asyncio.run(rollout(ToPlay(case), world, Asks(*requests), Play()))
 
 
 def test_what_is_recorded_is_the_consultations_own_answer() -> None:
@@ -198,7 +198,7 @@ def test_episodes_of_a_case_share_results_through_the_cache(tmp_path: Path) -> N
                 ("urine", "abdominal CT"),
             ]
             return [
-                await rollout(Job(CASE, key), world, Asks(*requests), Play())
+                await rollout(ToPlay(CASE, key), world, Asks(*requests), Play())
                 for key, requests in enumerate(jobs)
             ]
 

@@ -28,7 +28,7 @@ from workup.core.errors import CaseError, RolloutError, UserError
 from workup.core.ports import Instruments
 from workup.environments.base.thoughts import Process, thought, written
 from workup.environments.reasoning import EXTRACTOR, Settings
-from workup.methods.base.searching import trigrams
+from workup.methods.base.encoders import trigrams
 from workup.methods.medr3.progressive import Reads, check, progressive
 from workup.prepare import graphs, references
 from workup.prepare.graphs import GraphSettings

@@ -40,10 +40,10 @@ from workup.environments.base.queries import known_findings, taught_diagnosis
 from workup.environments.base.searched import Searched
 from workup.environments.base.searchers import IdealSearcher, RandomSearcher
 from workup.environments.base.teacher import drawn_case
-from workup.methods.base.searching import exact
+from workup.methods.cmig.searching import exact
 from workup.metrics.documents import doc_hit
 from workup.models.tiny import build_tokenizer
-from workup.rl.rollout import Job, Play, rollout
+from workup.rl.rollout import Play, ToPlay, rollout
 from workup.roles.judges.exact import ExactJudge
 from workup.runs.settings import world
 
@@ -78,7 +78,7 @@ def search(query: str, case: Case, on: Searched = SHELF) -> Turn:
 
 
 def play(doctor: Doctor, case: Case, on: Searched = SHELF) -> Episode:
-    return asyncio.run(rollout(Job(case, 0), on, doctor, Play()))
+    return asyncio.run(rollout(ToPlay(case, 0), on, doctor, Play()))
 
 
 def texts(source: Source, on: Searched, case: Case) -> Iterator[str]:

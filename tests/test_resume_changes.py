@@ -17,7 +17,7 @@ from workup.runs import Run
 from workup.runs.settings import CHANGEABLE, Settings, merge, revised
 
 if TYPE_CHECKING:
-    from workup.engines.trl.batches import Part
+    from workup.engines.trl.batches import MicroBatch
 
 VALUES = Settings(method="craft", cases="clinic:xs").model_dump(mode="json")
 LEAVES = st.integers() | st.sampled_from(["x", "y z"])
@@ -120,7 +120,7 @@ def test_an_update_that_is_out_of_memory_goes_on_with_smaller_micro_batches(
 
     own = PolicyTrainer.part_loss
 
-    def too_large(self: PolicyTrainer, model: Any, part: Part) -> torch.Tensor:
+    def too_large(self: PolicyTrainer, model: Any, part: MicroBatch) -> torch.Tensor:
         if self.state.global_step == 3 and part.sequences > 4:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore.")
         return own(self, model, part)

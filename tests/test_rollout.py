@@ -24,7 +24,7 @@ from workup.methods import load
 from workup.metrics.facts import criticality_recall
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
-from workup.rl.rollout import Job, Play, TokenDoctor, play_all, rollout, seed_key
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, play_all, rollout, seed_key
 from workup.rl.samples import sample
 from workup.runs.record import flat
 
@@ -36,7 +36,7 @@ TINY = LocalPolicy(*build(SOURCE, WORLD.phrases, TinySettings(width=16, layers=1
 def played(
     doctor: object, case: Case = CASES[0], play: Play = SAMPLED, environment: Consultation = WORLD
 ) -> Episode:
-    return asyncio.run(rollout(Job(case, 3), environment, doctor, play))  # type: ignore[arg-type]
+    return asyncio.run(rollout(ToPlay(case, 3), environment, doctor, play))  # type: ignore[arg-type]
 
 
 class Said:
@@ -244,7 +244,7 @@ def test_play_all_keeps_the_order_of_jobs_and_the_limit() -> None:
             present -= 1
             return Act((1,), Completion("<diagnose>Flu</diagnose>", (2,), (-1.0,)))
 
-    jobs = [Job(case, key) for key in range(5) for case in CASES]
+    jobs = [ToPlay(case, key) for key in range(5) for case in CASES]
     episodes = asyncio.run(play_all(jobs, WORLD, Slow(), Play(), concurrency=3))
     assert [episode.case for episode in episodes] == [job.case for job in jobs]
     assert most == 3
@@ -272,7 +272,7 @@ def test_an_episode_depends_on_its_job_alone_and_its_transcript_only_grows(
             ids = (*said.tokens, *TINY.encode("<ask>fever</ask>"))
             return Completion(said.text + "<ask>fever</ask>", ids, (0.0,) * len(ids))
 
-    jobs = [Job(case, key + number) for number, (case, key) in enumerate(picks)]
+    jobs = [ToPlay(case, key + number) for number, (case, key) in enumerate(picks)]
     jobs = list({job.key: job for job in jobs}.values())
     together = asyncio.run(play_all(jobs, WORLD, TokenDoctor(Watched()), Play()))
     for job, episode in zip(jobs, together, strict=True):
@@ -290,7 +290,7 @@ def test_every_method_plays_with_a_token_policy() -> None:
         method = load(name)
         world = opened(method, max_turns=2)
         episode = asyncio.run(
-            rollout(Job(CASES[0], 1), world, TokenDoctor(TINY), Play(max_tokens=4))
+            rollout(ToPlay(CASES[0], 1), world, TokenDoctor(TINY), Play(max_tokens=4))
         )
         assert episode.turns
         assert len(flat(episode)[0]) == sum(

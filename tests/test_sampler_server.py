@@ -34,7 +34,7 @@ from workup.core.errors import RolloutError, UserError, WorkupError
 from workup.core.ports import Sampling
 from workup.models import samplers
 from workup.models.local import LocalPolicy
-from workup.models.remote import Known, RemotePolicy
+from workup.models.remote import KnownModel, RemotePolicy
 from workup.models.samplers import How
 
 torch.set_num_threads(1)
@@ -328,7 +328,7 @@ class Said(RemotePolicy):
 def test_every_sampler_in_another_process_is_checked_alike(
     folder: Path, drawn: Any, said: str
 ) -> None:
-    policy = Said(Known.of(str(folder)), How())
+    policy = Said(KnownModel.of(str(folder)), How())
     policy.drawn = drawn
     with pytest.raises(WorkupError, match=said) as caught:
         one(policy, (5, 6), max_tokens=3)

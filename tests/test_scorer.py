@@ -35,7 +35,7 @@ from workup.environments.consultation import Consultation
 from workup.models.chat_tokens import MARK
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
-from workup.models.scorer_trie import Slice, Wanted, sequences, slices
+from workup.models.scorer_trie import PathAnswer, Slice, sequences, slices
 from workup.models.tiny import TinySettings, build
 
 torch.set_num_threads(1)
@@ -395,7 +395,7 @@ RUNS = st.lists(
     st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple), min_size=1, max_size=5
 ).map(tuple)
 WANTED = st.lists(
-    st.builds(Wanted, RUNS, st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple)),
+    st.builds(PathAnswer, RUNS, st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple)),
     min_size=1,
     max_size=12,
 )
@@ -403,7 +403,7 @@ WANTED = st.lists(
 
 @given(WANTED, st.integers(1, 60), st.integers(1, 10), st.integers(1, 9))
 def test_every_answer_token_sees_exactly_its_own_past(
-    wanted: Sequence[Wanted], budget: int, scored: int, width: int
+    wanted: Sequence[PathAnswer], budget: int, scored: int, width: int
 ) -> None:
     laid = sequences(wanted, budget, scored)
     assert sorted((w.path, w.answer) for part in laid for w in part.wanted) == sorted(
@@ -429,22 +429,22 @@ def _keys(cut: Slice) -> Any:
 
 def test_shared_beginnings_stand_once_and_sequences_are_cut_where_little_is_shared() -> None:
     head, facts = (1,) * 100, [(2 + i,) * 10 for i in range(30)]
-    nested = [Wanted((head, *facts[:n]), (99,)) for n in range(31)]
-    turned = [Wanted((head, *facts[::-1][:n]), (99,)) for n in range(1, 31)]
+    nested = [PathAnswer((head, *facts[:n]), (99,)) for n in range(31)]
+    turned = [PathAnswer((head, *facts[::-1][:n]), (99,)) for n in range(1, 31)]
     assert [len(part) for part in sequences(nested, 400, 99)] == [400], (
         "an answer of one token takes none"
     )
     assert [len(part) for part in sequences([*nested, *turned], 700, 99)] == [700]
     assert [len(part) for part in sequences([*nested, *turned], 699, 99)] == [400, 400]
     assert [len(part) for part in sequences(nested, 399, 99)] == [390, 400]
-    other = [Wanted(((7,) * 300, (8,)), (99,))]
+    other = [PathAnswer(((7,) * 300, (8,)), (99,))]
     assert [len(part) for part in sequences([*nested, *other], 701, 99)] == [701]
     assert [len(part) for part in sequences([*nested, *other], 700, 99)] == [400, 301]
 
 
 def test_a_slice_needs_only_the_keys_that_it_sees() -> None:
     head = (1,) * 64
-    (part,) = sequences([Wanted((head, (2 + i,) * 64), (99,)) for i in range(20)], 10_000, 99)
+    (part,) = sequences([PathAnswer((head, (2 + i,) * 64), (99,)) for i in range(20)], 10_000, 99)
     assert len(part) == 64 * 21
     cuts = slices(part.ends, 64)
     assert [len(_keys(cut)) for cut in cuts] == [64, 128, 192, *[128] * 18]

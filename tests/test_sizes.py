@@ -29,7 +29,7 @@ from workup.prepare import criticality, extract_case, facts, partial, rewrite
 from workup.prepare.steps import Aids
 from workup.roles.judges.entailment import EntailmentJudge
 from workup.roles.judges.examinations import ExaminationJudge
-from workup.roles.judges.questions import Ordered, Ranked, Stated
+from workup.roles.judges.questions import Ordered, RankingQuestion, Stated
 from workup.roles.judges.ranking import RankingJudge
 from workup.roles.judges.statements import ModelStatements
 
@@ -81,7 +81,7 @@ def doctor(model: Model) -> uot.Uncertain:
     return uot.Uncertain(model, WORLD, uot.Settings(candidates=3, questions=2))
 
 
-RANKED = Ranked(("pneumonia", "asthma", "flu"), CASE)
+RANKED = RankingQuestion(("pneumonia", "asthma", "flu"), CASE)
 ASKERS: dict[str, tuple[Ask, Mapping[str, tuple[int, int]]]] = {
     "ranking": (lambda m: RankingJudge(m).judge(RANKED), {"candidates": (3, 3)}),
     "entailment": (

@@ -33,19 +33,19 @@ from workup.core.errors import UserError
 from workup.core.ports import Environment, Request
 from workup.doctors import strategies
 from workup.doctors.endpoint import ModelDoctor
-from workup.doctors.strategies import Searcher, Seat, cot, mediq, modes, sop, trees, uot
+from workup.doctors.strategies import Driven, Searcher, mediq, modes, rules, sop, trees, uot
 from workup.doctors.strategies.prompting import ANSWER, ASK
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
-from workup.loops.evaluation.loop import Evaluation
+from workup.loops.evaluation.loop import Evaluation, strategy_of
 from workup.models.local import LocalPolicy
 from workup.models.samplers.local import LocalModel
 from workup.models.tiny import TinySettings, build
-from workup.rl.rollout import Job, Play, TokenDoctor, rollout
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, rollout
 from workup.rl.treesearch import Node, Trajectory, Tree
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.runs import Run
-from workup.runs.settings import PolicySettings
+from workup.runs.settings import PolicySettings, read
 
 WORLD = Consultation(SOURCE.items, SOURCE.diagnoses, 5)
 ASKING = Questioning(WORLD, max_turns=5)
@@ -90,17 +90,19 @@ def play(
     """One episode of the strategy `name` over an endpoint that answers `answer`."""
     with serving(answer) as server:
         episode = asyncio.run(
-            _play(name, server, Job(case, 5), environment, more.pop("temperature", 1.0), more)
+            _play(name, server, ToPlay(case, 5), environment, more.pop("temperature", 1.0), more)
         )
     return episode, server
 
 
 async def _play(
-    name: str, server: Server, job: Job, environment: Environment, temperature: float, plan: Body
+    name: str, server: Server, job: ToPlay, environment: Environment, temperature: float, plan: Body
 ) -> Episode:
     model = Endpoint(EndpointSettings(base_url=server.url, model="m", retries=12, seed=True))
     strategy = strategies.load(name)
-    opened = strategy.open(Seat(ModelDoctor(model), model), environment, strategy.Settings(**plan))
+    opened = strategy.open(
+        Driven(ModelDoctor(model), model), environment, strategy.settings(**plan)
+    )
     how = Play(temperature, 200)
     return await (
         opened.play(job, how)
@@ -159,8 +161,8 @@ def test_every_strategy_is_whole_and_found_without_a_registry() -> None:
         strategy = strategies.load(name)
         assert strategy.summary
         assert strategy.paper
-        assert strategy.Settings.model_config["extra"] == "forbid"
-        assert all(field.description for field in strategy.Settings.model_fields.values())
+        assert strategy.settings.model_config["extra"] == "forbid"
+        assert all(field.description for field in strategy.settings.model_fields.values())
     with pytest.raises(UserError, match=r"no strategy 'mediqq'\. Did you mean 'mediq'"):
         strategies.load("mediqq")
     for shared in ("prompting", "modes"):
@@ -207,7 +209,7 @@ def test_vanilla_adds_nothing() -> None:
     with serving(doctor) as other:
         model = Endpoint(EndpointSettings(base_url=other.url, model="m", seed=True))
         assert (
-            asyncio.run(rollout(Job(CASES[0], 5), WORLD, ModelDoctor(model), Play(1.0, 200)))
+            asyncio.run(rollout(ToPlay(CASES[0], 5), WORLD, ModelDoctor(model), Play(1.0, 200)))
             == episode
         )
 
@@ -228,10 +230,10 @@ def test_direct_never_reads_an_answer(environment: Environment) -> None:
 @pytest.mark.parametrize("environment", [WORLD, ASKING], ids=["consultation", "questioning"])
 def test_direct_begins_the_answer_of_a_policy_that_cannot_be_told(environment: Environment) -> None:
     strategy = strategies.load("direct")
-    opened = strategy.open(Seat(TokenDoctor(TINY)), environment, strategy.Settings())
+    opened = strategy.open(Driven(TokenDoctor(TINY)), environment, strategy.settings())
     assert not isinstance(opened, Searcher)
     lead = environment.write("diagnose", "X").partition("X")[0].rstrip()
-    episode = asyncio.run(rollout(Job(CASES[0], 1), environment, opened, Play(1.0, 6)))
+    episode = asyncio.run(rollout(ToPlay(CASES[0], 1), environment, opened, Play(1.0, 6)))
     completion = episode.turns[0].completion
     assert completion.text.startswith(lead)
     assert len(completion.tokens) == len(completion.logprobs) == len(TINY.encode(lead)) + 6
@@ -241,7 +243,7 @@ def test_direct_begins_the_answer_of_a_policy_that_cannot_be_told(environment: E
 
 
 @pytest.mark.parametrize(
-    ("case", "rule"), [(CASES[0], cot.RULE.english), (CHINESE, cot.RULE.chinese)]
+    ("case", "rule"), [(CASES[0], rules.RULE.english), (CHINESE, rules.RULE.chinese)]
 )
 def test_cot_is_told_in_the_language_of_the_case(case: Case, rule: str) -> None:
     def thinks(body: Body) -> str:
@@ -469,7 +471,7 @@ def test_progress_depends_on_the_past_alone() -> None:
 
 def tree_of(*found: tuple[str, float, int], case: Case = CASES[0]) -> Tree:
     """A tree of trajectories: answer ("" for none), R, how often the node was drawn."""
-    tree = Tree(Job(case), (Message("user", "x"),))
+    tree = Tree(ToPlay(case), (Message("user", "x"),))
     for text, worth, times in found:
         said = WORLD.write("diagnose", text) if text else "<ask>fever</ask>"
         episode, _ = play("vanilla", lambda body, said=said: said, case)  # type: ignore[misc]
@@ -531,11 +533,13 @@ def test_mcts_needs_a_temperature_and_a_doctor_that_answers(name: str) -> None:
 @pytest.mark.parametrize("name", ["mcts-bt", "mcts-mv"])
 def test_mcts_plays_with_the_tiny_policy(name: str) -> None:
     strategy = strategies.load(name)
-    opened = strategy.open(Seat(TokenDoctor(TINY)), WORLD, strategy.Settings(width=3, iterations=2))
+    opened = strategy.open(
+        Driven(TokenDoctor(TINY)), WORLD, strategy.settings(width=3, iterations=2)
+    )
     assert isinstance(opened, Searcher)
-    episode = asyncio.run(opened.play(Job(CASES[0], 1), Play(1.0, 4)))
+    episode = asyncio.run(opened.play(ToPlay(CASES[0], 1), Play(1.0, 4)))
     assert episode.turns
-    assert asyncio.run(opened.play(Job(CASES[0], 1), Play(1.0, 4))) == episode
+    assert asyncio.run(opened.play(ToPlay(CASES[0], 1), Play(1.0, 4))) == episode
 
 
 def test_a_token_policys_estimate_is_how_probably_it_said_its_answer() -> None:
@@ -556,7 +560,7 @@ def test_a_token_policys_estimate_is_how_probably_it_said_its_answer() -> None:
 def test_a_policy_that_can_be_asked_nothing_is_refused(name: str) -> None:
     strategy = strategies.load(name)
     with pytest.raises(UserError, match=f"strategy '{name}' asks the policy questions of its own"):
-        strategy.open(Seat(TokenDoctor(TINY)), WORLD, strategy.Settings())
+        strategy.open(Driven(TokenDoctor(TINY)), WORLD, strategy.settings())
 
 
 # --- evaluate ---
@@ -579,11 +583,11 @@ def evaluate(server: Server, out: Path, **more: Any) -> Run:
 
 def test_evaluate_plays_a_strategy_by_name(tmp_path: Path, cached: None) -> None:
     with serving(doctor) as server:
-        run = evaluate(server, tmp_path / "run", strategy="mediq", plan={"threshold": 5})
+        run = evaluate(server, tmp_path / "run", strategy={"name": "mediq", "threshold": 5})
         assert list(run.summary["doctors"]) == ["mediq (doc)"]
-        assert run.settings["plan"] == {"threshold": 5}
+        assert run.settings["strategy"] == {"name": "mediq", "threshold": 5}
         searched = evaluate(
-            server, tmp_path / "searched", strategy="mcts-mv", plan={"width": 2, "iterations": 1}
+            server, tmp_path / "searched", strategy={"name": "mcts-mv", "width": 2, "iterations": 1}
         )
         assert searched.summary["doctors"]["mcts-mv (doc)"]["endings"] == {"diagnosed": 3}
 
@@ -592,9 +596,10 @@ def test_evaluate_plays_a_strategy_by_name(tmp_path: Path, cached: None) -> None
     ("more", "match"),
     [
         ({"strategy": "medic"}, "no strategy 'medic'. Did you mean 'mediq'"),
-        ({"strategy": "mediq", "plan": {"treshold": 3}}, "plan.treshold.*plan.threshold"),
-        ({"strategy": "mediq", "plan": {"threshold": 6}}, "plan.threshold"),
-        ({"plan": {"threshold": 3}}, "plan.threshold"),
+        ({"strategy": {"name": "mediq", "treshold": 3}}, "strategy.treshold.*strategy.threshold"),
+        ({"strategy": {"name": "mediq", "threshold": 6}}, "strategy.threshold"),
+        ({"strategy": {"threshold": 3}}, "strategy.threshold"),
+        ({"plan": {"threshold": 3}}, "'plan.threshold' .*: write strategy.threshold=…"),
     ],
 )
 def test_what_a_user_gets_wrong_is_said_before_anything_is_written(
@@ -610,6 +615,20 @@ def test_an_anchor_has_no_strategy(tmp_path: Path, cached: None) -> None:
         api.evaluate(
             "random doctor", cases="clinic:xs", out=tmp_path / "run", strategy="cot", quiet=True
         )
+
+
+def test_a_strategy_and_its_settings_are_read_together(tmp_path: Path) -> None:
+    whole = {"name": "mediq", "threshold": 5}
+    file = tmp_path / "settings.yaml"
+    file.write_text("strategy: mediq\n")
+    assert read(["strategy.threshold=5"], file)["strategy"] == whole
+    assert read(["strategy.threshold=5", "strategy=mediq"])["strategy"] == whole
+    assert read(["strategy=naive,rag"])["strategy"] == {"name": "naive,rag"}
+    usual = PolicySettings(policy="p", cases="c")
+    assert (usual.strategy, strategy_of(usual)[0].summary) == (
+        {},
+        strategies.load("vanilla").summary,
+    )
 
 
 def test_evaluate_plays_strategies_with_a_local_policy(tmp_path: Path, cached: None) -> None:
@@ -628,16 +647,14 @@ def test_evaluate_plays_strategies_with_a_local_policy(tmp_path: Path, cached: N
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
-    def run(strategy: str, **plan: int) -> Run:
+    def run(strategy: str, **extent: int) -> Run:
         how: Body = {
             "evaluation": {"cases": 3, "anchors": False},
             "max_tokens": 4,
             "quiet": True,
-            "plan": plan,
+            "strategy": {"name": strategy, **extent},
         }
-        return api.evaluate(
-            folder, cases="clinic:xs", out=tmp_path / strategy, strategy=strategy, **how
-        )
+        return api.evaluate(folder, cases="clinic:xs", out=tmp_path / strategy, **how)
 
     begun = [
         record.episode.turns[0].completion.text for record in run("direct").episodes(phase="eval")
@@ -646,7 +663,10 @@ def test_evaluate_plays_strategies_with_a_local_policy(tmp_path: Path, cached: N
     assert all(text.startswith("<diagnose>") for text in begun)
     assert list(run("mcts-bt", width=2, iterations=1).summary["doctors"]) == ["mcts-bt (tiny)"]
     searching = PolicySettings(
-        policy=str(folder), cases="clinic:xs", strategy="mcts-bt", plan={"width": 5}, concurrency=64
+        policy=str(folder),
+        cases="clinic:xs",
+        strategy={"name": "mcts-bt", "width": 5},
+        concurrency=64,
     )
     assert (
         Evaluation.of(searching, "account").examination.concurrency == 12

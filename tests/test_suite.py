@@ -65,8 +65,7 @@ def evaluate(place: Path, out: str, strategy: str) -> Run:
             out=place / out,
             quiet=True,
             endpoints={"one": {"base_url": server.url, "model": "m"}},
-            strategy=strategy,
-            plan={"passages": 2} if "rag" in strategy else {},
+            strategy={"name": strategy, **({"passages": 2} if "rag" in strategy else {})},
         )
 
 
@@ -195,14 +194,14 @@ def test_the_users_settings_win_over_a_benchmarks_and_those_over_the_suites() ->
     assert arm.values["environment"] == {"name": "reasoning"}
 
 
-def test_each_strategy_gets_what_it_knows_of_the_plan() -> None:
+def test_each_strategy_gets_the_settings_that_it_knows() -> None:
     read = suites.read("clinic")
-    values = {"strategy": "naive,rag", "plan": {"passages": 2, "frame": True, "wrong": 1}}
+    values = {"strategy": {"name": "naive,rag", "passages": 2, "frame": True, "wrong": 1}}
     arms = list(_arms(Asked("clinic", ["d"], values), read, {"clinic xs": "clinic:xs"}))
     assert [arm.doctor for arm in arms] == ["naive (d)", "rag (d)"]
-    assert [set(arm.values["plan"]) for arm in arms] == [
-        {"frame", "wrong"},
-        {"passages", "frame", "wrong"},
+    assert [arm.values["strategy"] for arm in arms] == [
+        {"name": "naive", "frame": True, "wrong": 1},
+        {"name": "rag", "passages": 2, "frame": True, "wrong": 1},
     ]
     for wrong in ({"strategy": "naive,naive"}, {"strategy": "naive,rog"}):
         with pytest.raises(UserError):
@@ -216,7 +215,7 @@ def test_each_strategy_gets_what_it_knows_of_the_plan() -> None:
     [
         ({"strategy": "rag", "environment": "consultation"}, "small: strategy 'rag' searches a"),
         ({"strategy": "naive", "max_turn": 1}, "small: no setting 'max_turn'"),
-        ({"strategy": "naive", "plan": {"wrong": 1}}, "small: no setting 'plan.wrong'"),
+        ({"strategy": {"name": "naive", "wrong": 1}}, "small: no setting 'strategy.wrong'"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_written(

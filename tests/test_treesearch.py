@@ -24,7 +24,7 @@ from workup.core.episode import Completion, Ending, Episode, Message, Score, Tur
 from workup.core.errors import RolloutError, WorkupError
 from workup.core.ports import Act, Sampling
 from workup.environments.consultation import Consultation
-from workup.rl.rollout import Job, Play, rollout, seed_key
+from workup.rl.rollout import Play, ToPlay, rollout, seed_key
 from workup.rl.treesearch import Search, Trajectory, Tree, TreeSearch
 
 TURNS = 4
@@ -88,7 +88,7 @@ def grow(
     key: int = 0,
     measure: Callable[[Episode], Awaitable[Score]] = value,
 ) -> Tree:
-    return asyncio.run(TreeSearch(WORLD, doctor, measure, search).grow(Job(CASES[0], key)))  # type: ignore[arg-type]
+    return asyncio.run(TreeSearch(WORLD, doctor, measure, search).grow(ToPlay(CASES[0], key)))  # type: ignore[arg-type]
 
 
 def statistics(tree: Tree) -> dict[tuple[str, ...], tuple[int, float, int]]:
@@ -247,7 +247,7 @@ def test_what_holds_of_every_tree(search: Search, key: int) -> None:
     )
     assert tree.calls == doctor.calls
     assert not tree.failures
-    greedy = asyncio.run(rollout(Job(CASES[0], key), WORLD, Gambler(), Play(temperature=0.0)))
+    greedy = asyncio.run(rollout(ToPlay(CASES[0], key), WORLD, Gambler(), Play(temperature=0.0)))
     assert texts(tree.trajectories[0].episode) == texts(greedy)
     assert statistics(grow(Gambler(), search, key)) == statistics(tree)
 
@@ -386,7 +386,7 @@ def test_a_cut_off_completion_ends_its_branch() -> None:
 
 
 def test_trees_grow_side_by_side_and_are_what_they_are_alone() -> None:
-    jobs = [Job(case, key) for key in range(4) for case in CASES]
+    jobs = [ToPlay(case, key) for key in range(4) for case in CASES]
     doctor = Gambler()
     together = asyncio.run(TreeSearch(WORLD, doctor, value).grow_all(jobs))
     assert doctor.most > len(jobs)

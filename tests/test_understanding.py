@@ -19,7 +19,7 @@ from workup.core.case import Fact
 from workup.core.episode import Episode
 from workup.core.errors import RolloutError
 from workup.environments.questioning import Questioning
-from workup.methods.promed.understanding import Written, identified
+from workup.methods.promed.understanding import WrittenSummary, identified
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.roles.judges.entailment import EntailmentJudge
 from workup.roles.judges.exact import ExactEntailment
@@ -100,7 +100,8 @@ def written(episode: Episode, doctor: Doctor, facts: Sequence[Fact] = FACTS) -> 
     with serving(doctor) as server:
         model = Endpoint(EndpointSettings(base_url=server.url, model="m"))
         return [
-            set(known) for known in asyncio.run(Written(model, ExactEntailment())(episode, facts))
+            set(known)
+            for known in asyncio.run(WrittenSummary(model, ExactEntailment())(episode, facts))
         ]
 
 
@@ -197,7 +198,7 @@ def test_equal_questions_are_asked_once() -> None:
     episode = said("question: sputum", "answer: [answer: Flu]")
     doctor = Doctor()
     with serving(doctor) as server:
-        understanding = Written(
+        understanding = WrittenSummary(
             Endpoint(EndpointSettings(base_url=server.url, model="m")), ExactEntailment()
         )
 
@@ -231,9 +232,9 @@ def test_a_checker_model_decides_and_one_that_gives_up_is_no_zero() -> None:
 
     with serving(answer) as server:
         model = Endpoint(EndpointSettings(base_url=server.url, model="m"))
-        found = asyncio.run(Written(model, EntailmentJudge(model))(episode, FACTS))
+        found = asyncio.run(WrittenSummary(model, EntailmentJudge(model))(episode, FACTS))
     assert [set(known) for known in found] == [set(), {"sputum"}, {"sputum"}]
     with serving(lambda body: "no verdict") as server:
         model = Endpoint(EndpointSettings(base_url=server.url, model="m"))
         with pytest.raises(RolloutError):
-            asyncio.run(Written(model, EntailmentJudge(model))(episode, FACTS))
+            asyncio.run(WrittenSummary(model, EntailmentJudge(model))(episode, FACTS))

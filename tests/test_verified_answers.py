@@ -26,7 +26,7 @@ from workup.core.errors import RolloutError, UserError
 from workup.environments.base.lists import boxed, lists, written
 from workup.environments.evidence import EvidenceSeeking
 from workup.environments.evidence import Settings as World
-from workup.methods.evidence_seeking.verified_sft import verified
+from workup.methods.evidence_seeking.baselines import verified
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
 from workup.prepare.steps import Aids, Drop, Kept, Outcome

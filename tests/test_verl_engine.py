@@ -45,7 +45,7 @@ from workup.engines.verl.rows import place, rows
 from workup.engines.verl.scorer import ReferenceScorer, ServerScorer
 from workup.engines.verl.trainer import WorkupTrainer, micro_batch
 from workup.models.local import LocalPolicy
-from workup.models.remote import Known
+from workup.models.remote import KnownModel
 from workup.models.samplers import How
 from workup.models.scorer import LocalScorer
 from workup.runs.settings import Settings, build
@@ -259,7 +259,7 @@ class Server:
 
 
 def policy(folder: Path, server: Server, patience: float = 60) -> VerlPolicy:
-    known = Known.of(str(folder))
+    known = KnownModel.of(str(folder))
     return VerlPolicy(known, How(context=64), lambda: server, lambda: 4, patience)
 
 
@@ -299,7 +299,7 @@ def test_what_the_server_is_asked(folder: Path) -> None:
 
 
 def test_a_completion_that_ends_itself_is_not_truncated(folder: Path) -> None:
-    eos = next(iter(Known.of(str(folder)).eos))
+    eos = next(iter(KnownModel.of(str(folder)).eos))
     assert not sampled(folder, Server(token_ids=[9, 9, eos])).truncated
     assert not sampled(folder, Server(token_ids=[9, 9])).truncated  # a stop string before the limit
 
@@ -371,7 +371,7 @@ def scored(scorer: Any, request: ScoreRequest = REQUEST) -> Any:
 
 
 def live(folder: Path, network: Any) -> tuple[world.Client, ServerScorer]:
-    known = Known.of(str(folder))
+    known = KnownModel.of(str(folder))
     client = world.Client(LocalPolicy(network, known.tokenizer))
     client.version = 4
     made = VerlPolicy(known, How(), lambda: client, lambda: 4)
@@ -380,7 +380,7 @@ def live(folder: Path, network: Any) -> tuple[world.Client, ServerScorer]:
 
 def test_servers_score_an_answer_as_the_model_itself_does(folder: Path, network: Any) -> None:
     client, scorer = live(folder, network)
-    local = LocalScorer(LocalPolicy(network, Known.of(str(folder)).tokenizer))
+    local = LocalScorer(LocalPolicy(network, KnownModel.of(str(folder)).tokenizer))
     expected = scored(local)
     assert len(set(expected.totals)) == 4
     found = scored(scorer)
@@ -411,7 +411,7 @@ def test_log_probabilities_of_other_tokens_are_not_taken(folder: Path, network: 
 def test_the_frozen_reference_scores_through_transferqueue(
     queue: Any, folder: Path, network: Any, ranks: int, adapters: bool
 ) -> None:
-    known = Known.of(str(folder))
+    known = KnownModel.of(str(folder))
     expected = scored(LocalScorer(LocalPolicy(network, known.tokenizer)))
     held, reference = copy.deepcopy(network), network
     if adapters:  # the actor without them is what the stage began with
@@ -447,7 +447,9 @@ def test_what_verl_writes_of_adapters_becomes_the_policy_that_peft_merges(
         assert torch.equal(weight, wanted[name]), name
     before = AutoModelForCausalLM.from_pretrained(folder).state_dict()
     assert any(not torch.equal(weight, before[name]) for name, weight in found.items())
-    assert Known.of(str(made)).tokenizer("fever") == Known.of(str(folder)).tokenizer("fever")
+    assert KnownModel.of(str(made)).tokenizer("fever") == KnownModel.of(str(folder)).tokenizer(
+        "fever"
+    )
     assert whole_policy(checkpoint, None) == checkpoints.policy(checkpoint)
     stamp = (made / "config.json").stat().st_mtime_ns
     assert (whole_policy(checkpoint, lora) / "config.json").stat().st_mtime_ns == stamp

@@ -388,7 +388,7 @@ def test_the_runs_page_and_a_run(client: httpx2.Client, records: Mapping[str, Re
 def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Two finished runs with their reports, by name."""
     found = {}
-    own = {"environment": {"name": "consultation"}, "strategy": "cot"}
+    own = {"environment": {"name": "consultation"}, "strategy": {"name": "cot"}}
     for seed, name in enumerate(("one", "two")):
         path = tmp_path_factory.mktemp("runs") / name
         with example_run.make(path, steps=9, cases=12, seed=seed) as run:

@@ -19,10 +19,10 @@ from statistics import fmean
 from typing import Any
 
 import ray
+import searching_method
 import torch
 import transfer_queue
 from peft import LoraConfig, get_peft_model
-from searching_method import Everything
 from tensordict import TensorDict
 from transformers import AutoModelForCausalLM
 from verl.utils import tensordict_utils
@@ -34,16 +34,16 @@ from verl.workers.utils.losses import ppo_loss
 from workup.cases import open_source
 from workup.core.episode import Score
 from workup.core.ports import LIVE, REFERENCE, Sampling, ScoreRequest, Teaching
-from workup.engines import Job, verl
+from workup.engines import EngineJob, verl
 from workup.engines.verl.engine import VerlEngine
-from workup.engines.verl.lessons import ImitationTrainer, PreferenceTrainer
+from workup.engines.verl.lessons import VerlImitation, VerlPreference
 from workup.engines.verl.rows import sequences
 from workup.engines.verl.session import Verl
 from workup.engines.verl.trainer import MICRO, WorkupTrainer
 from workup.environments import load as environment
-from workup.methods.craft.outcome import Outcome
+from workup.methods.craft.baselines import baselines
 from workup.models.local import LocalPolicy
-from workup.models.remote import Known
+from workup.models.remote import KnownModel
 from workup.models.tiny import TinySettings, build
 
 SIZE = TinySettings(width=16, layers=1, heads=2)
@@ -260,7 +260,7 @@ class Processor(WorkupTrainer):
         self._init_dump_executor()
         place = self.config.actor_rollout_ref.model.path
         model, reference = (AutoModelForCausalLM.from_pretrained(place) for _ in range(2))
-        tokenizer = Known.of(place).tokenizer
+        tokenizer = KnownModel.of(place).tokenizer
         self.client = Client(LocalPolicy(model, tokenizer))  # adapters are set into it
         own = self.config.actor_rollout_ref.model
         self.ref_in_actor = own.lora_rank > 0
@@ -295,11 +295,11 @@ class Processor(WorkupTrainer):
         return 1
 
 
-class ProcessorImitation(ImitationTrainer, Processor):
+class ProcessorImitation(VerlImitation, Processor):
     pass
 
 
-class ProcessorPreference(PreferenceTrainer, Processor):
+class ProcessorPreference(VerlPreference, Processor):
     pass
 
 
@@ -320,7 +320,7 @@ def join(config: Any) -> None:
         ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False)
 
 
-def started(job: Job) -> VerlEngine:
+def started(job: EngineJob) -> VerlEngine:
     return VerlEngine(job, ProcessorVerl())
 
 
@@ -330,12 +330,10 @@ class engine:  # what `engine=verl_world:engine` names
     processes = verl.processes
 
 
-class Lengths(Outcome):
+def lengths(settings: Any, environment: Any) -> Any:
     """Pays for odd tokens: a policy that never saw anything differs in that."""
-
-    def stages(self, settings: Any, environment: Any) -> Any:
-        *_, last = super().stages(settings, environment)
-        return (replace(last, reward=odd),)
+    *_, last = baselines["outcome"].stages(settings, environment)
+    return (replace(last, reward=odd),)
 
 
 async def odd(batch: Any, instruments: Any) -> Any:
@@ -346,16 +344,14 @@ def worth(turn: Any) -> float:
     return fmean(token % 2 for token in turn.completion.tokens)
 
 
-method = Lengths()
+method = replace(baselines["outcome"], stages=lengths)
 
 
-class Several(Everything):
+def staged(settings: Any, environment: Any) -> Any:
     """Every kind of stage, and two of reinforcement, each with a reward of its own."""
-
-    def stages(self, settings: Any, environment: Any) -> Any:
-        *before, last = super().stages(settings, environment)
-        paid = replace(last, name="second", reward=likely, scorers=(REFERENCE, LIVE))
-        return (*before, last, paid)
+    *before, last = searching_method.stages(settings, environment)
+    paid = replace(last, name="second", reward=likely, scorers=(REFERENCE, LIVE))
+    return (*before, last, paid)
 
 
 async def likely(batch: Any, instruments: Any) -> Any:
@@ -374,7 +370,7 @@ async def likely(batch: Any, instruments: Any) -> Any:
     return [[await one(episode) for episode in group] for group in batch]
 
 
-several = Several()
+several = replace(searching_method.method, stages=staged)
 
 
 def main(folder: str, out: str, method: str, *words: str) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from workup.roles.replies import Cost, Replies
+    from workup.roles.replies import CallCost, Replies
 
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -191,7 +191,7 @@ def _show_one(replies: Replies, key: str, console: Console) -> None:
     console.print(_plain("\n".join([*parts, f"\n[answer]\n{text}"])), markup=False, soft_wrap=True)
 
 
-def _costs(first: str, rows: Sequence[tuple[str, Cost]]) -> Table:
+def _costs(first: str, rows: Sequence[tuple[str, CallCost]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -204,7 +204,7 @@ def _costs(first: str, rows: Sequence[tuple[str, Cost]]) -> Table:
     return table
 
 
-def _columns(row: Cost) -> dict[str, str]:
+def _columns(row: CallCost) -> dict[str, str]:
     return {
         "calls": f"{row.calls:,}",
         "from cache": f"{row.hits:,}",
@@ -214,11 +214,11 @@ def _columns(row: Cost) -> dict[str, str]:
     }
 
 
-def _total(rows: Sequence[Cost]) -> Cost:
-    from workup.roles.replies import Cost
+def _total(rows: Sequence[CallCost]) -> CallCost:
+    from workup.roles.replies import CallCost
 
     numbers = ("calls", "hits", "prompt_tokens", "completion_tokens", "cost")
-    return Cost("", "", **{name: sum(getattr(row, name) for row in rows) for name in numbers})
+    return CallCost("", "", **{name: sum(getattr(row, name) for row in rows) for name in numbers})
 
 
 def _shown(run: str, names: Mapping[str, str]) -> str:

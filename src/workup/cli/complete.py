@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workup.cli.fields import Setting
@@ -49,19 +49,28 @@ def settings(incomplete: str) -> Iterator[Offer]:
     """
     from workup import environments
     from workup.cli.fields import evaluated, settings_of, trained
+    from workup.doctors import strategies
 
     seen: set[str] = set()
     for group in (trained() | evaluated()).values():
         for each in group:
             if each.name.startswith(incomplete) and _single(each):
                 yield each.typed, each.sense
-    for name in environments.names():
-        if (typed := f"environment={name}").startswith(incomplete):
-            yield typed, environments.load(name).summary
-        for each in settings_of(environments.load(name).Settings, "environment."):
+
+    def owned(kind: str, name: str, summary: str, model: Any) -> Iterator[Offer]:
+        if (typed := f"{kind}={name}").startswith(incomplete):
+            yield typed, summary
+        for each in settings_of(model, f"{kind}."):
             if each.name.startswith(incomplete) and each.name not in seen and _single(each):
                 seen.add(each.name)
                 yield each.typed, each.sense
+
+    for name in strategies.names():
+        strategy = strategies.load(name)
+        yield from owned("strategy", name, strategy.summary, strategy.settings)
+    for name in environments.names():
+        environment = environments.load(name)
+        yield from owned("environment", name, environment.summary, environment.Settings)
 
 
 def _single(setting: Setting) -> bool:

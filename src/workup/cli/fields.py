@@ -178,14 +178,14 @@ def owner(name: str) -> Owner:
     """The method, strategy or environment of this name; UserError if there is none.
 
     A method's settings are typed as `reward.…`, with the defaults of its `environment.…`; a
-    strategy's as `plan.…`; an environment's as `environment.…`.
+    strategy's as `strategy.…`; an environment's as `environment.…`.
     """
     from workup import environments, methods
     from workup.doctors import strategies
 
     if name in strategies.names():
         strategy = strategies.load(name)
-        own = [*settings_of(strategy.Settings, "plan.")]
+        own = [*settings_of(strategy.settings, "strategy.")]
         return Owner(f"strategy={name}: {strategy.summary}", strategy.paper, own)
     if name in environments.names():
         found = environments.load(name)

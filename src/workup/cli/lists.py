@@ -68,9 +68,9 @@ def settings(name: Name = None) -> None:
     if name is None:
         _show(console, groups)
         console.print("reward.…  a method's own: `workup settings METHOD`", markup=False)
-        console.print("plan.…    a strategy's own: `workup settings STRATEGY`", markup=False)
-        line = "environment.…  an environment's own: `workup settings ENVIRONMENT`"
-        console.print(line, markup=False)
+        for kind, article in (("strategy", "a"), ("environment", "an")):
+            line = f"{kind}.…  {article} {kind}'s own: `workup settings {kind.upper()}`"
+            console.print(line, markup=False)
         return
     wanted, owners = name.partition("=")[0], [*methods.names(), *strategies.names()]
     owners += environments.names()

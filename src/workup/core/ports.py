@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -471,7 +471,7 @@ class Teaching:
 
 Pair = tuple[Sample, Sample]  # an episode and another of the same case that it is preferred to
 Collect = Callable[
-    [Policy, int], Awaitable[Sequence[Sample]]
+    [Policy, int], Coroutine[Any, Any, Sequence[Sample]]
 ]  # (live policy, step) → this process's samples
 
 

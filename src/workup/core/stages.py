@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from workup.core.case import Case, Source
 from workup.core.episode import Episode, Score
@@ -139,15 +139,16 @@ class GrpoStage:
 Stage = SftStage | SearchStage | KeptStage | DpoStage | GrpoStage
 
 
-class Method(Protocol):
-    """One paper: its settings (a pydantic model class), its environment, its stages.
+@dataclass(frozen=True)
+class Method:
+    """One way to train: its settings (a pydantic model class), its environment, its stages.
 
     `environment` is the default of the setting `environment`: a name, and settings that differ
-    from that environment's own defaults. Example: {"name": "questioning", "max_turns": 11}. The
-    folder's name is the method's id.
+    from that environment's own defaults. Example: {"name": "questioning", "max_turns": 11}.
+    `stages(settings, environment)` gives the stages of a run in that environment, in order.
 
-    A method may have two things more. `printed` are the settings that its paper prints, nested as a
-    file of settings has them ({"lr": 5e-7, "reward": {"tau": 0.8}}): `preset=paper` takes them.
+    `printed` are the settings that its paper prints, nested as a file of settings has them
+    ({"lr": 5e-7, "reward": {"tau": 0.8}}): `preset=paper` takes them; None where there are none.
     `notes(settings)` is what a run says at its start and in its report.
     """
 
@@ -155,7 +156,6 @@ class Method(Protocol):
     summary: str
     settings: type[Any]
     environment: Mapping[str, Any]
-
-    def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
-        """The stages of a run in `environment`, in order."""
-        ...
+    stages: Callable[[Any, Environment], Sequence[Stage]]
+    printed: Mapping[str, Any] | None = None
+    notes: Callable[[Any], tuple[str, ...]] = lambda settings: ()

@@ -28,10 +28,15 @@ class ModelDoctor:
         # The number of past turns is part of `sample`. So two turns with equal messages are two
         # draws, as with a token policy.
         sample = (sampling.key + len(past)) % 2**31 if sampling.temperature else 0
+        said = [
+            message
+            for turn in past
+            for message in (Message("assistant", turn.completion.text), *turn.observation.messages)
+        ]
         request = Request(
             "doctor",
             VERSION,
-            _messages(opening, past),
+            (*opening, *said),
             "",
             sampling.max_tokens,
             sampling.temperature,
@@ -46,12 +51,3 @@ class ModelDoctor:
                 text, truncated=reply.truncated and not text.endswith(sampling.stop or "\0")
             ),
         )
-
-
-def _messages(opening: Sequence[Message], past: Sequence[Turn]) -> tuple[Message, ...]:
-    said = [
-        message
-        for turn in past
-        for message in (Message("assistant", turn.completion.text), *turn.observation.messages)
-    ]
-    return (*opening, *said)

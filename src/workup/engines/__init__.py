@@ -21,7 +21,7 @@ from workup.engines.settings import EngineSettings
 
 
 @dataclass(frozen=True)
-class Job:
+class EngineJob:
     """What an engine is asked to train.
 
     `load()` returns a transformers causal language model and its tokenizer, before any training.
@@ -55,7 +55,7 @@ class EngineModule(Protocol):
         """
         ...
 
-    def open(self, job: Job) -> Engine:
+    def open(self, job: EngineJob) -> Engine:
         """An engine with the weights of `job.load()`; its stages load their checkpoints later.
 
         Raises UserError for settings that it cannot follow.

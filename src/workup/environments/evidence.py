@@ -48,7 +48,7 @@ from workup.environments.exams.rages import (
 from workup.roles.judges.assessor import Assessor
 from workup.roles.judges.exact import ExactExaminations, ExactRanking
 from workup.roles.judges.examinations import ExaminationJudge
-from workup.roles.judges.questions import Appraised, Ordered, Placed, Ranked
+from workup.roles.judges.questions import Appraised, Ordered, RankingQuestion, RankingVerdict
 from workup.roles.judges.ranking import RankingJudge
 
 ROLES = RANKING, EXAMINING, SIMULATOR = "ranking", "examinations", "simulator"
@@ -237,7 +237,7 @@ class EvidenceSeeking(Encounter):
         settings: Settings,
         *,
         rages: ExamSimulator | None = None,
-        ranking: Assessor[Ranked, Placed] | None = None,
+        ranking: Assessor[RankingQuestion, RankingVerdict] | None = None,
         examining: Assessor[Ordered, Appraised] | None = None,
     ) -> None:
         super().__init__(settings.max_turns)
@@ -405,7 +405,7 @@ class EvidenceSeeking(Encounter):
         self,
         *,
         rages: ExamSimulator | None = None,
-        ranking: Assessor[Ranked, Placed] | None = None,
+        ranking: Assessor[RankingQuestion, RankingVerdict] | None = None,
         examining: Assessor[Ordered, Appraised] | None = None,
     ) -> EvidenceSeeking:
         """This environment with other parts; those that are not named stay."""

@@ -1,16 +1,17 @@
-"""One folder per paper, named as its method; the baselines of its tables are folders within.
+"""One folder per paper, named as its method; the baselines of its tables are rows of one module.
 
-    methods/promed/         the method `promed`
-    methods/promed/sft_gt/  the baseline `sft-gt`, beside the paper whose it is
-    methods/base/           what the methods of one encounter share: no method
+    methods/promed/              the method `promed`
+    methods/promed/baselines.py  `baselines`: name → method, of those that it is compared with
+    methods/base/                what the methods of several papers share: no method
 
-A hyphen in a name is an underscore in the folder's. There is no registry.
+A hyphen in a method's name is an underscore in its folder's. There is no registry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import Any, cast
 
@@ -23,21 +24,17 @@ _PARTS = ("paper", "summary", "settings", "environment", "stages")
 
 
 def by_paper() -> dict[str, list[str]]:
-    """Every paper's own method, and after it the baselines beside it; sorted, nothing is imported.
+    """Every paper's own method, and after it the baselines beside it; sorted.
 
     >>> by_paper()["craft"]
     ['craft', 'outcome']
     """
-    found: dict[str, list[str]] = {}
-    for module in _places():
-        paper, *baseline = module.split(".")
-        found.setdefault(_name(paper), []).append(_name(baseline[0] if baseline else paper))
-    return found
+    return {paper: [paper, *sorted(_baselines(paper))] for paper in _papers()}
 
 
 def names() -> list[str]:
-    """The ids of the built-in methods, sorted; nothing is imported."""
-    return sorted(_name(module.rpartition(".")[2]) for module in _places())
+    """The ids of the built-in methods, sorted."""
+    return sorted(name for listed in by_paper().values() for name in listed)
 
 
 def load(name: str) -> Method:
@@ -45,9 +42,13 @@ def load(name: str) -> Method:
 
     Raises UserError if there is no such method, or if the attribute is none.
     """
-    known = {
-        _name(module.rpartition(".")[2]): f"{__name__}.{module}:method" for module in _places()
-    }
+    papers = _papers()
+    rows: dict[str, Method] = {}
+    if name not in papers and ":" not in name:
+        rows = {each: row for paper in papers for each, row in _baselines(paper).items()}
+    if name in rows:
+        return rows[name]
+    known = dict.fromkeys(rows, "") | {each: f"{_module(each)}:method" for each in papers}
     method = cast(Method, named("method", name, known, _PARTS, "`workup methods` lists all"))
     if not isinstance(method.environment, Mapping):
         raise UserError(
@@ -62,23 +63,17 @@ def printed(method: Method) -> Mapping[str, Any] | None:
     return getattr(method, "printed", None)
 
 
-def _places() -> Iterator[str]:
-    """The methods' places, such as `promed` and `promed.sft_gt`; a paper before its baselines."""
-    for paper, folder in _packages(__path__):
-        if paper != _SHARED:
-            yield paper
-            yield from (f"{paper}.{baseline}" for baseline, _ in _packages([str(folder)]))
+def _papers() -> list[str]:
+    found = (module.name for module in iter_modules(__path__) if module.ispkg)
+    return sorted(name.replace("_", "-") for name in found if name != _SHARED)
 
 
-def _packages(path: Iterable[str]) -> list[tuple[str, Path]]:
-    """The packages in these folders, with the folder of each; sorted by name."""
-    found = [
-        (module.name, Path(getattr(module.module_finder, "path", "")) / module.name)
-        for module in iter_modules(path)
-        if module.ispkg
-    ]
-    return sorted(found)
+def _module(paper: str) -> str:
+    return f"{__name__}.{paper.replace('-', '_')}"
 
 
-def _name(folder: str) -> str:
-    return folder.replace("_", "-")
+def _baselines(paper: str) -> Mapping[str, Method]:
+    """The rows beside a paper's method; none where its folder has no `baselines.py`."""
+    module = f"{_module(paper)}.baselines"
+    rows: Mapping[str, Method] = import_module(module).baselines if find_spec(module) else {}
+    return rows

@@ -30,11 +30,15 @@ class ChatTokens:
             tokenizer.chat_template = PLAIN
         self.tokenizer, self.eos = tokenizer, eos
         self._encoded = lru_cache(maxsize=65_536)(self._encode)
-        self._marked = lru_cache(maxsize=65_536)(self._encode_markup)
+        self._marked = lru_cache(maxsize=65_536)(
+            lambda text: tuple(tokenizer.encode(text, add_special_tokens=False))
+        )
         # Tiny policies sample the same few texts again and again.
         self._decode = lru_cache(maxsize=8_192)(tokenizer.decode)
         self._suffix = lru_cache(maxsize=65_536)(self._render_suffix)
-        self._first = lru_cache(maxsize=4_096)(self._render_first)
+        self._first = lru_cache(maxsize=4_096)(
+            lambda messages: self.markup(self.template(messages))
+        )
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of bare text, without control tokens; the name of one is text."""
@@ -108,12 +112,6 @@ class ChatTokens:
     def _encode(self, text: str) -> tuple[int, ...]:
         ids = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
         return tuple(ids)
-
-    def _encode_markup(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
-
-    def _render_first(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        return self.markup(self.template(messages))
 
     def _render_suffix(self, messages: tuple[Message, ...], ended: bool) -> tuple[int, ...]:
         """The chat template's tokens between the assistant's text and its next turn.

@@ -259,7 +259,8 @@ class LocalPolicy(ChatTokens):
             request.pending = []
             request.extend([token, *forced], [logprob, *[0.0] * len(forced)])
             if self._ends(request, token):
-                self._finish(request)
+                self._leave(request)
+                request.future.set_result(self._completion(request))
 
     def _forward(self, batch: list[Generation]) -> torch.Tensor:
         """Logits (batch, vocabulary) after each request's pending tokens.
@@ -333,10 +334,6 @@ class LocalPolicy(ChatTokens):
                 0, self.model.get_output_embeddings().weight.shape[0] - len(known)
             )
         return self._enders[stop] if stop else []
-
-    def _finish(self, request: Generation) -> None:
-        self._leave(request)
-        request.future.set_result(self._completion(request))
 
     def _completion(self, request: Generation) -> Completion:
         # What its constraint ended is not cut off, even if it fills the room.

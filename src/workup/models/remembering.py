@@ -21,7 +21,7 @@ from workup.core.episode import Message
 from workup.core.errors import RolloutError, WorkupError
 from workup.core.ports import Context, Logprobs, Piece, ScoreRequest
 from workup.models.chat_tokens import MARK, ChatTokens
-from workup.models.scorer_trie import Ids, Wanted
+from workup.models.scorer_trie import Ids, PathAnswer
 from workup.models.worker import Worker
 
 REMEMBERED = 1 << 18
@@ -55,7 +55,7 @@ class Remembering(ABC):
         self.work = Work()
         self.known: OrderedDict[bytes, float] = OrderedDict()
         self.flying: dict[bytes, asyncio.Future[float]] = {}
-        self.waiting: list[Wanted] = []
+        self.waiting: list[PathAnswer] = []
         self.worker = Worker(self.flying.values, self._step, self._forget)
         self._frame = lru_cache(maxsize=4_096)(self._split)
 
@@ -109,7 +109,7 @@ class Remembering(ABC):
         loop = asyncio.get_running_loop()
         for key, path in paths.items():
             self.flying[key] = loop.create_future()
-            self.waiting.append(Wanted(path, answer, key))
+            self.waiting.append(PathAnswer(path, answer, key))
         self.work.scored += len(paths)
         if self.waiting:
             self.worker.wake()
@@ -164,7 +164,7 @@ class Remembering(ABC):
         self.flying.clear()
         self.waiting.clear()
 
-    def _deliver(self, wanted: Sequence[Wanted], values: Sequence[float]) -> None:
+    def _deliver(self, wanted: Sequence[PathAnswer], values: Sequence[float]) -> None:
         for one, value in zip(wanted, values, strict=True):
             self.flying.pop(one.tag).set_result(value)
             if math.isfinite(value):

@@ -34,7 +34,7 @@ COLDEST, HOTTEST = (
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownModel:
     """What is known of a model without its weights; `folder` may be a hub id."""
 
     folder: str
@@ -43,7 +43,7 @@ class Known:
     eos: frozenset[int]
 
     @classmethod
-    def of(cls, place: str) -> Known:
+    def of(cls, place: str) -> KnownModel:
         """Reads a folder or a hub id.
 
         Raises UserError if there is no such model, or if adapters lack their base model.
@@ -51,7 +51,7 @@ class Known:
         return hub.opened(place, cls._read)
 
     @classmethod
-    def _read(cls, folder: str) -> Known:
+    def _read(cls, folder: str) -> KnownModel:
         from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
         whole = lora.whole_of(folder)
@@ -100,7 +100,7 @@ class RemotePolicy(ChatTokens):
     who = "vLLM"
     fault: type[WorkupError] = WorkupError
 
-    def __init__(self, known: Known, how: How) -> None:
+    def __init__(self, known: KnownModel, how: How) -> None:
         super().__init__(known.tokenizer, known.eos)
         text = known.config.get_text_config()
         own = int(getattr(text, "max_position_embeddings", 1 << 20))

@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from workup.core.errors import UserError
 from workup.models.local import LocalPolicy
 from workup.models.remembering import REMEMBERED, Remembering, Work
-from workup.models.scorer_trie import Sequenced, Slice, Wanted, sequences, slices
+from workup.models.scorer_trie import PathAnswer, Sequenced, Slice, sequences, slices
 
 BUDGET = {"cpu": 2_048, "cuda": 32_768}  # tokens of one forward pass
 SLICE = 128  # queries that attend together
@@ -136,16 +136,16 @@ class LocalScorer(Remembering):
         """The largest difference (nats) between packed and ordinary passes for a small trie."""
         a, b, c, d, e = (i % self._vocabulary for i in range(5, 10))
         wanted = [
-            Wanted(((a, b), (c,)), (d, e)),
-            Wanted(((a, b), (d, e, a)), (c,)),
-            Wanted(((a, b), (d, e, a), (b,)), (a, e)),
+            PathAnswer(((a, b), (c,)), (d, e)),
+            PathAnswer(((a, b), (d, e, a)), (c,)),
+            PathAnswer(((a, b), (d, e, a), (b,)), (a, e)),
         ]
         (part,) = sequences(wanted, 64, 64)
         with _scoring(self.model, self.adapters):
             plain = [self._plain(one) for one in part.wanted]
         return float(np.abs(np.subtract(self._forward(part), plain)).max())
 
-    def _plain(self, one: Wanted) -> float:
+    def _plain(self, one: PathAnswer) -> float:
         """log P of an answer by the model's ordinary forward pass."""
         before, answer = (
             [i for run in one.path for i in run],

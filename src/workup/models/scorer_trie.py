@@ -26,7 +26,7 @@ SPARSE = 1.5  # how many times as many keys as needed cost no more than picking 
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PathAnswer:
     """An answer to be scored at the end of a path of runs; neither is empty.
 
     `tag` is the caller's.
@@ -44,7 +44,7 @@ class Sequenced:
     tokens: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    wanted: list[Wanted] = field(default_factory=list)
+    wanted: list[PathAnswer] = field(default_factory=list)
     predictors: list[int] = field(
         default_factory=list
     )  # the answers' tokens, one answer after the other
@@ -55,7 +55,7 @@ class Sequenced:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def add(self, wanted: Wanted, runs: int, depth: int) -> None:
+    def add(self, wanted: PathAnswer, runs: int, depth: int) -> None:
         """Appends `wanted` without its first `runs` runs, which the answer before it shares.
 
         These runs have `depth` tokens.
@@ -85,7 +85,7 @@ class Sequenced:
         del self.open[keep:]
 
 
-def sequences(wanted: Sequence[Wanted], budget: int, scored: int) -> list[Sequenced]:
+def sequences(wanted: Sequence[PathAnswer], budget: int, scored: int) -> list[Sequenced]:
     """All of `wanted` in sequences of at most `budget` tokens and `scored` answer tokens.
 
     One transcript alone may be longer. A new sequence begins where a branch would fit a fresh one

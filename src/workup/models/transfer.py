@@ -65,11 +65,11 @@ def source(model: Any) -> Any:
     """The weights of `model` as vLLM's sender reads them (`WeightSource`), anew for each update."""
     from vllm.distributed.weight_transfer.base import ParamMeta, WeightSource
 
-    class Source(WeightSource):  # type: ignore[misc]  # vLLM need not be installed
+    class WholeWeights(WeightSource):  # type: ignore[misc]  # vLLM need not be installed
         def metadata(self) -> list[Any]:
             return [ParamMeta(name, t.dtype, tuple(t.shape)) for name, t in whole_weights(model)]
 
         def __iter__(self) -> Iterator[tuple[str, Any]]:
             return ((name, tensor.detach()) for name, tensor in whole_weights(model))
 
-    return Source()
+    return WholeWeights()

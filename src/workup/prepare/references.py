@@ -26,7 +26,7 @@ from workup.environments.reasoning import open as open_reasoning
 from workup.prepare import draws
 from workup.prepare.prompts import LONGEST, stem
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step
-from workup.rl.rollout import Job, Play, rollout
+from workup.rl.rollout import Play, ToPlay, rollout
 from workup.roles.fence import clean
 from workup.roles.judges.assessor import Rubric, consult
 
@@ -116,7 +116,7 @@ async def _searched(case: Case, aids: Aids, sample: int) -> str | None:
     settings: ReferenceSettings = aids.settings
     play = Play(max_tokens=settings.max_tokens)
     # The searches of a draw have numbers of their own, and draws must not share one.
-    job = Job(case, sample * (settings.searches + 1))
+    job = ToPlay(case, sample * (settings.searches + 1))
     doctor = ModelDoctor(aids.model)
     library = _library(settings.index, settings.passages, settings.searches + 1)
     episode = await rollout(job, library, doctor, play)

@@ -33,7 +33,7 @@ from workup.prepare.steps import EXACT, Aids, Drop, GradedSettings, Kept, Outcom
 from workup.roles.judges.diagnosis import DiagnosisJudge
 from workup.roles.judges.exact import ExactJudge
 from workup.roles.judges.options import OptionJudge
-from workup.roles.judges.questions import Ranked
+from workup.roles.judges.questions import RankingQuestion
 
 VERSION = "verified-answers/1"
 KEPT = "verified"
@@ -176,7 +176,7 @@ async def _wrong(case: Case, text: str, turn: int, cast: _Cast) -> str:
     if last:
         right = await cast.judge.same(action.content[0], case)
         return "" if right else "its diagnosis is wrong"
-    placed = await cast.world.ranking.judge(Ranked(candidates(action), case))
+    placed = await cast.world.ranking.judge(RankingQuestion(candidates(action), case))
     found = {-1: "its list holds a hack", 0: "its list lacks the truth"}
     return found.get(placed.position, "")
 

@@ -12,7 +12,7 @@ from workup.core.episode import Ending, Episode, Score
 from workup.core.errors import RolloutError
 from workup.core.ports import Doctor, Environment, Sampling
 from workup.core.stages import Choice, Explored, Explorer, Trial, Value
-from workup.rl.rollout import Job, Play, rollout, seed_key
+from workup.rl.rollout import Play, ToPlay, rollout, seed_key
 from workup.rl.treesearch import Search, TreeSearch
 
 
@@ -24,7 +24,7 @@ def tree_search(settings: Search) -> Explorer:
     ) -> Explored:
         play = Play(sampling.temperature, sampling.max_tokens)
         grown = await TreeSearch(environment, doctor, value, settings, play).grow(
-            Job(case, sampling.key)
+            ToPlay(case, sampling.key)
         )
         scored = tuple((trajectory.episode, trajectory.score) for trajectory in grown.trajectories)
         return Explored(scored, tuple(grown.failures), grown.depth, grown.calls)
@@ -42,7 +42,7 @@ def samples(count: int, enough: float = inf) -> Explorer:
 
         async def one(number: int, play: Play) -> tuple[Episode, Score | None]:
             episode = await rollout(
-                Job(case, seed_key(sampling.key, number)), environment, doctor, play
+                ToPlay(case, seed_key(sampling.key, number)), environment, doctor, play
             )
             return await _valued(episode, value)
 

@@ -1,7 +1,7 @@
 """One encounter, step by step: the caller plays the doctor and says one thing at a time.
 
 `workup.rl.rollout.rollout` asks a doctor for every action; here the caller hands each action in.
-Both make their turns with `heard` and their episodes with `ended`.
+Both make their turns with `turn_after` and their episodes with `ended`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workup.core.episode import Completion, Ending, Episode, Observation, Turn
 from workup.core.errors import RolloutError, WorkupError
 from workup.core.ports import Act, Environment
 from workup.core.text import up_to
-from workup.rl.rollout import ended, heard
+from workup.rl.rollout import ended, turn_after
 
 
 class Interaction:
@@ -50,7 +50,7 @@ class Interaction:
         if self._over is not None:
             raise WorkupError(f"case '{self.case.id}': this encounter is over; open another one")
         try:
-            turn = await heard(self.case, self.environment, self.turns, act)
+            turn = await turn_after(self.case, self.environment, self.turns, act)
             if turn.observation.done:
                 self._over = ended(self.case, self.opening, self.turns, turn)
                 self.turns = list(self._over.turns)

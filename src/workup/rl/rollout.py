@@ -38,7 +38,7 @@ class Play:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ToPlay:
     """One episode to play; `key` seeds its draws."""
 
     case: Case
@@ -88,7 +88,7 @@ async def itself(episode: Episode) -> Any:
 
 
 async def rollout(
-    job: Job, environment: Environment, doctor: Doctor, play: Play, past: Sequence[Turn] = ()
+    job: ToPlay, environment: Environment, doctor: Doctor, play: Play, past: Sequence[Turn] = ()
 ) -> Episode:
     """Plays one episode to its end, from the beginning or from the turns `past`.
 
@@ -125,7 +125,7 @@ def ended(case: Case, opening: tuple[Message, ...], past: Sequence[Turn], last: 
 
 
 async def take_turn(
-    job: Job,
+    job: ToPlay,
     environment: Environment,
     doctor: Doctor,
     play: Play,
@@ -144,14 +144,14 @@ async def take_turn(
     sampling = Sampling(environment.stop, play.max_tokens, play.temperature, job.key)
     for attempt in range(ATTEMPTS):
         act = await doctor.act(job.case, opening, past, sampling)
-        turn = await heard(job.case, environment, past, act)
+        turn = await turn_after(job.case, environment, past, act)
         if turn.observation.item not in asked:
             break
         sampling = replace(sampling, key=seed_key(job.key, len(past), attempt))
     return turn
 
 
-async def heard(case: Case, environment: Environment, past: Sequence[Turn], act: Act) -> Turn:
+async def turn_after(case: Case, environment: Environment, past: Sequence[Turn], act: Act) -> Turn:
     """The turn that `act` makes after `past`: what is read in it, and the reply.
 
     Of a text that the token limit cut off no action is executed, and the episode is over. Raises
@@ -165,7 +165,7 @@ async def heard(case: Case, environment: Environment, past: Sequence[Turn], act:
 
 
 async def play_all(
-    jobs: Sequence[Job],
+    jobs: Sequence[ToPlay],
     environment: Environment,
     doctor: Doctor,
     play: Play,
@@ -179,7 +179,7 @@ async def play_all(
     """
     limit = asyncio.Semaphore(concurrency)
 
-    async def one(job: Job) -> T:
+    async def one(job: ToPlay) -> T:
         async with limit:
             episode = await rollout(job, environment, doctor, play)
         return await then(episode)

@@ -45,8 +45,14 @@ def sample(episode: Episode, advantages: Sequence[float]) -> Sample:
     turn_ids: list[int] = []
     for k, (turn, advantage) in enumerate(zip(episode.turns, advantages, strict=True)):
         said = turn.completion
-        _check(episode, k, bool(turn.prompt_tokens) or k > 0, len(said.tokens), len(said.logprobs))
-        given, own = len(turn.prompt_tokens), len(said.tokens)
+        given, own, likely = map(len, (turn.prompt_tokens, said.tokens, said.logprobs))
+        prompted = given > 0 or k > 0
+        if not prompted or not own or own != likely:
+            raise WorkupError(
+                f"case '{episode.case.id}', turn {k + 1}: cannot train on {own} sampled tokens "
+                f"with {likely} log-probabilities{'' if prompted else ' and no prompt'}; only a "
+                "token policy's own episodes can be trained on"
+            )
         tokens += [*turn.prompt_tokens, *said.tokens]
         mask += [False] * given + [True] * own
         logprobs += [0.0] * given + list(said.logprobs)
@@ -71,15 +77,6 @@ def imitated(episode: Episode) -> Sample:
         whole,
         mask=tuple(own and said[k] for own, k in zip(whole.mask, whole.turn_ids, strict=True)),
     )
-
-
-def _check(episode: Episode, turn: int, prompted: bool, tokens: int, logprobs: int) -> None:
-    if not prompted or not tokens or tokens != logprobs:
-        raise WorkupError(
-            f"case '{episode.case.id}', turn {turn + 1}: cannot train on {tokens} sampled tokens "
-            f"with {logprobs} log-probabilities{'' if prompted else ' and no prompt'}; only a "
-            "token policy's own episodes can be trained on"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from workup.core.errors import RolloutError, WorkupError
 from workup.core.ports import Act, Doctor, Environment, Sampling
 from workup.core.stages import Value
 from workup.core.text import normalise
-from workup.rl.rollout import Job, Play, ended, rollout, seed_key, take_turn
+from workup.rl.rollout import Play, ToPlay, ended, rollout, seed_key, take_turn
 
 EPSILON = 1e-6  # Eq. 16's ε, which decides nothing: every child is simulated as soon as it exists
 
@@ -112,7 +112,7 @@ class Tree:
     `failures` are the reasons of branches that failed. `calls` is how often the doctor acted.
     """
 
-    job: Job
+    job: ToPlay
     opening: tuple[Message, ...]
     root: Node = field(default_factory=Node)
     trajectories: list[Trajectory] = field(default_factory=list)
@@ -167,7 +167,7 @@ class TreeSearch:
     search: Search = field(default_factory=Search)
     play: Play = field(default_factory=Play)
 
-    async def grow(self, job: Job) -> Tree:
+    async def grow(self, job: ToPlay) -> Tree:
         """The tree of one case.
 
         A RolloutError ends only its branch. So a tree may have no trajectory at all.
@@ -183,7 +183,7 @@ class TreeSearch:
         tree.calls = doctor.calls
         return tree
 
-    async def grow_all(self, jobs: Sequence[Job], concurrency: int = 64) -> list[Tree]:
+    async def grow_all(self, jobs: Sequence[ToPlay], concurrency: int = 64) -> list[Tree]:
         """The trees of `jobs` in their order, at most `concurrency` growing at a time.
 
         A tree has up to `width` episodes in flight. A local policy should hold that many
@@ -191,7 +191,7 @@ class TreeSearch:
         """
         limit = asyncio.Semaphore(concurrency)
 
-        async def one(job: Job) -> Tree:
+        async def one(job: ToPlay) -> Tree:
             async with limit:
                 return await self.grow(job)
 
@@ -334,9 +334,9 @@ class _Growth:
                 child.closed for child in node.children
             )
 
-    def _job(self, *parts: object) -> Job:
+    def _job(self, *parts: object) -> ToPlay:
         keys = [part.place if isinstance(part, Node) else part for part in parts]
-        return Job(self.tree.job.case, seed_key(self.tree.job.key, *keys))
+        return ToPlay(self.tree.job.case, seed_key(self.tree.job.key, *keys))
 
 
 def _reason(error: RolloutError) -> str:

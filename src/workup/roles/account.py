@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from workup.core.errors import BudgetError
 from workup.core.ports import Reply, Request
 from workup.roles.endpoint import Price
-from workup.roles.replies import Cost, Replies
+from workup.roles.replies import CallCost, Replies
 
 MILLION = 1_000_000
 FRAME = 32  # tokens that a chat template puts around a message, at most
@@ -33,7 +33,7 @@ class Account:
         self._held, self._holders = 0.0, 0
         self._last, self._spent = 0, 0.0
 
-    def costs(self) -> list[Cost]:
+    def costs(self) -> list[CallCost]:
         """What the run has taken so far, by role and model."""
         return self.replies.costs(self.run)
 

@@ -13,7 +13,7 @@ from workup.core.errors import UserError
 from workup.core.ports import Model, Reply, Request
 from workup.roles.account import Account, cost, most
 from workup.roles.endpoint import Price
-from workup.roles.replies import Asked, Charge, asked
+from workup.roles.replies import CanonicalRequest, Charge, asked
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Cached:
             self.account.replies.hit(self.account.run, request.role, self.name)
         return found
 
-    async def _once(self, what: Asked, request: Request) -> Reply:
+    async def _once(self, what: CanonicalRequest, request: Request) -> Reply:
         """Sends a request, or waits for an equal one that is being sent.
 
         The call is cancelled when the last one stops waiting.
@@ -90,7 +90,7 @@ class Cached:
                 flight.task.cancel()
         return replace(reply, cached=True) if joined else reply
 
-    async def _send(self, what: Asked, request: Request) -> Reply:
+    async def _send(self, what: CanonicalRequest, request: Request) -> Reply:
         account, amount = self.account, most(request, self.price)
         await account.reserve(amount)
         try:

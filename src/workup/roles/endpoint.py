@@ -140,13 +140,13 @@ class EndpointSettings(BaseModel):
         return parameters
 
 
-class _Message(BaseModel):
+class _ChatMessage(BaseModel):
     content: str | None = None
     refusal: str | None = None
 
 
 class _Choice(BaseModel):
-    message: _Message
+    message: _ChatMessage
     finish_reason: str | None = None
 
 
@@ -157,7 +157,7 @@ class _Usage(BaseModel):
     completion_tokens: int = Field(0, ge=0, le=MOST)
 
 
-class _Answer(BaseModel):
+class _ChatCompletion(BaseModel):
     """The fields of a chat completion that are used, validated because the SDK accepts any JSON."""
 
     choices: list[_Choice] = Field(min_length=1)
@@ -174,7 +174,7 @@ class _Answer(BaseModel):
 
 
 @dataclass(frozen=True)
-class _Line:
+class _LoopClients:
     """What belongs to one event loop: connections and queues."""
 
     clients: Clients
@@ -197,7 +197,9 @@ class Endpoint:
         self._structured = settings.structured
         if settings.api_key_env:
             learn(os.environ.get(settings.api_key_env, "").strip())
-        self._lines: dict[asyncio.AbstractEventLoop, tuple[_Line, AsyncGenerator[_Line, None]]] = {}
+        self._lines: dict[
+            asyncio.AbstractEventLoop, tuple[_LoopClients, AsyncGenerator[_LoopClients, None]]
+        ] = {}
         self._paused_until = -math.inf  # by the loop's clock: until then the endpoint wants no call
 
     @property
@@ -266,7 +268,7 @@ class Endpoint:
         return wait if wait < clock.deadline - anyio.current_time() else False
 
     @asynccontextmanager
-    async def _turn(self, line: _Line, clock: anyio.CancelScope) -> AsyncIterator[None]:
+    async def _turn(self, line: _LoopClients, clock: anyio.CancelScope) -> AsyncIterator[None]:
         """Waits for a place among the requests in flight.
 
         The clock of the request starts when it has one: a long queue is no failure.
@@ -286,7 +288,7 @@ class Endpoint:
             clock.deadline = anyio.current_time() + left
             yield
 
-    async def _attempt(self, line: _Line, request: Request) -> Reply:
+    async def _attempt(self, line: _LoopClients, request: Request) -> Reply:
         from workup.roles.faults import Unformatted
 
         asked, outcome = self._structured, await self._send(line, request)
@@ -299,7 +301,7 @@ class Endpoint:
             raise outcome
         return self._reply(outcome, request)
 
-    async def _send(self, line: _Line, request: Request) -> _Answer | Exception:
+    async def _send(self, line: _LoopClients, request: Request) -> _ChatCompletion | Exception:
         """One HTTP request; returns the reply or the error.
 
         The error is not raised here: it would carry the SDK's error, and with it the key.
@@ -316,11 +318,11 @@ class Endpoint:
             with anyio.fail_after(self.settings.timeout):
                 async with line.clients.one() as client:
                     raw = await client.post("/chat/completions", cast_to=Response, body=body)
-            return _Answer.model_validate_json(raw.content)
+            return _ChatCompletion.model_validate_json(raw.content)
         except (OpenAIError, TimeoutError, ValueError, wire.Unread) as error:
             return explain(error, line.party)
 
-    def _reply(self, answer: _Answer, request: Request) -> Reply:
+    def _reply(self, answer: _ChatCompletion, request: Request) -> Reply:
         """The reply in an answer.
 
         Raises Passing for an answer without text; RolloutError if more attempts would end the same
@@ -394,7 +396,7 @@ class Endpoint:
         if note not in self.notes:
             self.notes.append(note)
 
-    async def _line(self) -> _Line:
+    async def _line(self) -> _LoopClients:
         loop = asyncio.get_running_loop()
         self._lines = {other: line for other, line in self._lines.items() if not other.is_closed()}
         if loop not in self._lines:
@@ -402,7 +404,7 @@ class Endpoint:
             self._lines[loop] = await anext(opened), opened
         return self._lines[loop][0]
 
-    async def _open(self) -> AsyncGenerator[_Line, None]:
+    async def _open(self) -> AsyncGenerator[_LoopClients, None]:
         """The connections and queues of the running event loop.
 
         They close with the loop.
@@ -419,7 +421,7 @@ class Endpoint:
         )
         clients = Clients(limits.base_url, key or "none")
         try:
-            yield _Line(clients, party, anyio.CapacityLimiter(limits.concurrency), rate)
+            yield _LoopClients(clients, party, anyio.CapacityLimiter(limits.concurrency), rate)
         finally:
             await clients.close()
 

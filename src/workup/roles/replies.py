@@ -63,7 +63,7 @@ _HINTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CanonicalRequest:
     """A request in its canonical form.
 
     `body` is JSON with sorted keys, `key` its BLAKE2b digest (128 bits, hexadecimal).
@@ -76,7 +76,7 @@ class Asked:
     key: str
 
 
-def asked(model: str, request: Request, run: str = "") -> Asked:
+def asked(model: str, request: Request, run: str = "") -> CanonicalRequest:
     """The key of the answer to `request` by `model`; with `run`, only this run may use it."""
     fields = {
         "model": model,
@@ -95,7 +95,7 @@ def asked(model: str, request: Request, run: str = "") -> Asked:
     model, role, version = (
         name.encode("utf-8", "replace").decode() for name in (model, request.role, request.version)
     )
-    return Asked(
+    return CanonicalRequest(
         model, role, version, body, hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
     )
 
@@ -111,7 +111,7 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class CallCost:
     """The calls of one role to one model.
 
     How many were sent, how many the cache answered, their cost.
@@ -126,7 +126,7 @@ class Cost:
     cost: float
 
 
-_Kept = tuple[Asked, Reply, Charge, "Future[Reply]"]
+_Kept = tuple[CanonicalRequest, Reply, Charge, "Future[Reply]"]
 
 
 class Replies:
@@ -158,7 +158,7 @@ class Replies:
                 self._touched.add(key)
         return Reply(**json.loads(row[0]), cached=True)
 
-    def keep(self, request: Asked, reply: Reply, charge: Charge) -> Future[Reply]:
+    def keep(self, request: CanonicalRequest, reply: Reply, charge: Charge) -> Future[Reply]:
         """Writes an answer and its charge; returns when both are on the disk.
 
         Calls at the same time share a transaction. If another process has kept an answer to the
@@ -208,7 +208,7 @@ class Replies:
         ((last, money),) = self.query(query, (run, after))
         return last or after, money
 
-    def costs(self, run: str | None = None) -> list[Cost]:
+    def costs(self, run: str | None = None) -> list[CallCost]:
         """What `run`, or all runs together, took: a row per role and model, the costliest first."""
         self.flush()
         where, values = ("", ()) if run is None else ("WHERE run = ?", (run,))
@@ -229,7 +229,9 @@ class Replies:
         for role, model in {**paid, **hits}:
             calls, read, written, cost = paid.get((role, model), (0, 0, 0, 0.0))
             rows.append(
-                Cost(role, model, calls, hits.get((role, model), 0), int(read), int(written), cost)
+                CallCost(
+                    role, model, calls, hits.get((role, model), 0), int(read), int(written), cost
+                )
             )
         return sorted(rows, key=lambda row: (-row.cost, row.role, row.model))
 
@@ -304,7 +306,9 @@ class Replies:
         return replies
 
 
-def insert(connection: sqlite3.Connection, request: Asked, reply: Reply, created: float) -> bool:
+def insert(
+    connection: sqlite3.Connection, request: CanonicalRequest, reply: Reply, created: float
+) -> bool:
     """Adds an answer; False if there is one already, which stays."""
     kept = _json({name: value for name, value in asdict(reply).items() if name != "cached"})
     size = len(request.body.encode()) + len(kept.encode())
@@ -336,7 +340,11 @@ def clear_errors(path: Path) -> Iterator[None]:
 
 
 def _write_one(
-    connection: sqlite3.Connection, now: float, request: Asked, reply: Reply, charge: Charge
+    connection: sqlite3.Connection,
+    now: float,
+    request: CanonicalRequest,
+    reply: Reply,
+    charge: Charge,
 ) -> Reply:
     connection.execute(
         "INSERT INTO charges VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -18,7 +18,7 @@ from workup.core.disk import whole_file
 from workup.core.episode import Message
 from workup.core.errors import CaseError, UserError, unknown
 from workup.core.ports import Reply, Request
-from workup.roles.replies import Asked, Replies, asked, clear_errors, insert
+from workup.roles.replies import CanonicalRequest, Replies, asked, clear_errors, insert
 
 LONGEST = 1 << 26  # bytes of a line that is read in
 PAGE = 500  # answers in memory at a time
@@ -40,7 +40,7 @@ class Shelf:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KeptReply:
     """One answer with its request, both as they are kept."""
 
     key: str
@@ -85,7 +85,7 @@ def shelves(replies: Replies) -> list[Shelf]:
     return [Shelf(*row) for row in rows]
 
 
-def entry(replies: Replies, prefix: str) -> Entry:
+def entry(replies: Replies, prefix: str) -> KeptReply:
     """The one answer whose key begins with `prefix`; UserError if there is none or several."""
     query = (
         "SELECT key, created, used, size, body, reply FROM replies JOIN requests USING (id) "
@@ -98,7 +98,7 @@ def entry(replies: Replies, prefix: str) -> Entry:
             f"with '{prefix}'"
         )
     found, created, used, size, request, reply = rows[0]
-    return Entry(found, created, used, size, json.loads(request), json.loads(reply))
+    return KeptReply(found, created, used, size, json.loads(request), json.loads(reply))
 
 
 def prune(
@@ -154,7 +154,7 @@ def export(replies: Replies, file: Path, which: Which) -> int:
     return count
 
 
-class _Message(BaseModel):
+class _ExportedMessage(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     role: str
     content: str
@@ -165,14 +165,14 @@ class _Request(BaseModel):
     model: str
     role: str
     version: str
-    messages: list[_Message]
+    messages: list[_ExportedMessage]
     answer_schema: str = Field(alias="schema")
     max_tokens: int
     temperature: float
     sample: int
     run: str = ""
 
-    def asked(self) -> Asked:
+    def asked(self) -> CanonicalRequest:
         messages = tuple(Message(message.role, message.content) for message in self.messages)
         sizes = (self.max_tokens, self.temperature, self.sample)
         return asked(
@@ -190,7 +190,7 @@ class _Reply(BaseModel):
     truncated: bool = False
 
 
-class _Line(BaseModel):
+class _ExportedReply(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     request: _Request
     reply: _Reply
@@ -211,7 +211,7 @@ def take_in(replies: Replies, file: Path) -> tuple[int, int]:
     return new, total
 
 
-def _lines(file: Path) -> Iterator[_Line]:
+def _lines(file: Path) -> Iterator[_ExportedReply]:
     try:
         with file.open("rb") as lines:
             number = 0
@@ -222,9 +222,9 @@ def _lines(file: Path) -> Iterator[_Line]:
         raise UserError(f"cannot read {file}: {error.strerror or error}") from error
 
 
-def _parse(line: bytes, file: Path, number: int) -> _Line:
+def _parse(line: bytes, file: Path, number: int) -> _ExportedReply:
     try:
-        return _Line.model_validate_json(line)
+        return _ExportedReply.model_validate_json(line)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(map(str, first["loc"])) or None

@@ -132,7 +132,7 @@ class _Config(_Part):
     method: str | None = None
     cases: str | None = None
     policy: str | None = None
-    strategy: str | None = None
+    strategy: dict[str, Any] | None = None
     encounter: str | None = None
     seed: int | None = None
     split: int | Annotated[str, Field(pattern=r"^\d{1,9}/\d{1,9}$")] | None = None  # or a fold

@@ -38,7 +38,7 @@ from workup.roles.endpoint import ENDPOINT, EndpointSettings
 
 T = TypeVar("T", bound=BaseModel)
 S = TypeVar("S", bound="SupportSettings")
-ENVIRONMENT = "environment"
+ENVIRONMENT, STRATEGY = "environment", "strategy"  # settings that hold a name and its own
 BUILT_IN = ("exact", smollm2.NAME)  # what a role may be called beside endpoints and weights
 PAPER = "paper"
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -49,11 +49,11 @@ Strict = Annotated[
 ]
 
 
-def in_full(environment: Any) -> Any:
-    """The setting `environment` as a mapping; a bare text is the environment's name."""
-    if isinstance(environment, str):
-        return {"name": environment}
-    return {} if environment is None else environment
+def in_full(given: Any) -> Any:
+    """The setting `environment` or `strategy` as a mapping; a bare text is the name of one."""
+    if isinstance(given, str):
+        return {"name": given}
+    return {} if given is None else given
 
 
 FEWEST_FOLDS = 2
@@ -75,7 +75,7 @@ def _split(value: Any) -> Any:
 
 SplitWords = Annotated[Annotated[int, Field(ge=0)] | str, BeforeValidator(_split)]
 Folds = Annotated[int, Field(ge=FEWEST_FOLDS, le=100)]
-EnvironmentWords = Annotated[dict[str, Any], BeforeValidator(in_full)]
+NamedWords = Annotated[dict[str, Any], BeforeValidator(in_full)]
 ENCOUNTER = "the encounter: a name, or settings of its own (`workup settings NAME`)"
 
 
@@ -192,15 +192,16 @@ class PolicySettings(SamplerSettings, SupportSettings):
     folds: Folds | None = Field(
         None, description="of a cross-validation's policies, each on its own fold: how many"
     )
-    environment: EnvironmentWords = Field(default_factory=dict, description=ENCOUNTER)
+    environment: NamedWords = Field(default_factory=dict, description=ENCOUNTER)
     max_tokens: int | None = Field(
         None, ge=1, description="tokens per completion; as trained, or 256"
     )
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
-    strategy: str | None = Field(
-        None, description="how the policy is prompted: direct, cot, mediq … (`workup methods`)"
+    strategy: NamedWords = Field(
+        default_factory=dict,
+        description="how the policy is prompted: direct, cot, mediq … (`workup methods`), or "
+        "settings of its own (`workup settings NAME`)",
     )
-    plan: dict[str, Any] = Field(default_factory=dict, description="the strategy's own settings")
     conclude: str | None = Field(
         None,
         description=(
@@ -282,7 +283,7 @@ class Settings(EngineSettings, SamplerSettings, SupportSettings):
     )
     tiny: TinySettings = Field(TinySettings(), description="the size of the tiny policy")
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
-    environment: EnvironmentWords = Field(default_factory=dict, description=ENCOUNTER)
+    environment: NamedWords = Field(default_factory=dict, description=ENCOUNTER)
     reward: Annotated[dict[str, Any], BeforeValidator(_no_preset)] = Field(
         default_factory=dict, description="the method's own settings"
     )
@@ -312,10 +313,11 @@ def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
         key, _, value = word.partition("=")
         refuse_filled({key: value}, "settings")
     written = {} if file is None else load(file)
-    if "environment" in written:
-        written = {**written, "environment": in_full(written["environment"])}
+    named = (ENVIRONMENT, STRATEGY)
+    written |= {key: in_full(written[key]) for key in named if key in written}
     # Merged as a bare text, the name would be lost beside environment.max_turns=….
-    typed = [re.sub(r"^environment=(?=[^{\s])", "environment.name=", word) for word in words]
+    bare = re.compile(rf"^({'|'.join(named)})=(?=[^{{\s])")
+    typed = [bare.sub(r"\1.name=", word) for word in words]
     try:
         merged = OmegaConf.merge(OmegaConf.create(written), OmegaConf.from_dotlist(typed))
         plain = OmegaConf.to_container(merged, resolve=False)
@@ -434,6 +436,12 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
         where = tuple(str(part) for part in first["loc"])
         key = ".".join((*([prefix] if prefix else []), *where))
         if first["type"] == "extra_forbidden":
+            if where[0] == "plan" and STRATEGY in model.model_fields:
+                named = first["input"] if isinstance(first["input"], Mapping) else {}
+                own = next(iter(named), "KEY")
+                raise UserError(
+                    f"'plan.{own}' is a setting of the strategy: write {STRATEGY}.{own}=…"
+                ) from None
             if len(where) == 1 and prefix != ENVIRONMENT and where[0] in environments.settings():
                 raise UserError(
                     f"'{key}' is a setting of the environment: write {ENVIRONMENT}.{where[0]}=…"

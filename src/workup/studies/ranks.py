@@ -18,7 +18,7 @@ from workup.core.case import Case, Evidence, Knowledge, Source, evidence_of
 from workup.core.errors import UserError
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.environments.base.ranked_teacher import informative
-from workup.methods.evidence_seeking.ranked import R_d, Weights
+from workup.methods.evidence_seeking.ranked import R_d, RewardWeights
 from workup.rl.running import run_to_end
 from workup.roles.judges.exact import ExactExaminations
 from workup.roles.judges.questions import Ordered
@@ -197,7 +197,7 @@ def study(
     if not all(τ > 0 for τ in taus):
         raise UserError(f"--taus {', '.join(f'{τ:g}' for τ in taus)}: every τ is larger than 0")
     cases = evenly_spaced(source.test, n)
-    bonus = Weights().B_e
+    bonus = RewardWeights().B_e
     rows = []
     for case in cases:
         rows.append(_case(source, source.knowledge, case))

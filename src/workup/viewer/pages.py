@@ -78,8 +78,8 @@ def _run_row(shown: Shown) -> Content:
         "restricted": shown.restricted,
         "state": progress.state(run),
         "started": _started(run),
-        "environment": _environment(run) or DASH,
-        "strategy": run.config.get("strategy") or "",
+        "environment": _named(run, "environment") or DASH,
+        "strategy": _named(run, "strategy"),
         "policy": run.config.get("policy") or "",
         "accuracy": number("accuracy", accuracy.mean) if accuracy else DASH,
         "of": after if accuracy else "",
@@ -94,11 +94,12 @@ def _whose(run: Run, entries: Mapping[str, Any], order: Ends) -> list[str]:
     return order.names[::-1] or [name for name in (policy,) if name in entries]
 
 
-def _environment(run: Run) -> str:
-    """The name of the encounter; "" in runs that are older than the record of it."""
-    found = run.config.get("environment")
+def _named(run: Run, setting: str) -> str:
+    """The name of the run's environment or strategy; "" where it has none."""
+    found = run.config.get(setting)
     named = found.get("name") if isinstance(found, Mapping) else None
-    return str(named or run.config.get("encounter") or "")
+    # An evaluation that left the environment to its default keeps its name as the encounter.
+    return str(named or (run.config.get("encounter") if setting == "environment" else None) or "")
 
 
 def _report(shown: Shown) -> str:
@@ -148,11 +149,12 @@ def _facts(
     left = phases[-1].left if phases else None
     if state is State.RUNNING and left:
         yield "Left of this stage", f"about {duration(left)}"
-    for name in ("policy", "strategy", "cases", "seed", "split"):
+    for name in ("policy", "cases", "seed", "split"):
         if run.config.get(name) is not None:
             yield name.capitalize(), str(run.config[name])
-    if environment := _environment(run):
-        yield "Environment", environment
+    for name in ("strategy", "environment"):
+        if named := _named(run, name):
+            yield name.capitalize(), named
     yield "Started", _started(run)
     if (seconds := run.summary.get("seconds")) is not None:
         yield "Took", duration(float(seconds))

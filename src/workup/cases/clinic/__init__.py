@@ -1,6 +1,18 @@
 """The built-in clinic: invented patients whose exact answers are known.
 
 A test bench, no medical device.
+
+Anchors of the renamed clinic reason exactly. They know what a name means once a passage with that
+title was shown; with links, once the picture's name stood in a title too.
+
+- told information: reasons without a search, which is chance
+- random searcher: as many searches as are granted, each for up to `environment.queried` of the
+  findings, drawn at random
+- ideal searcher: before each search it tries the query of all known findings, of each one and of
+  each two, and takes the one after which it is surest; with links also each picture's name
+- asking searcher: in `inquiry` half of its actions ask for what would tell most if it knew all
+  names, then it searches as the ideal searcher does; a strong doctor, no bound
+- full information: the whole record and all names, the ceiling
 """
 
 from __future__ import annotations

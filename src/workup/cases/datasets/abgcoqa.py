@@ -2,7 +2,8 @@
 
 `coqa_abg_train.json`, … hold an object with a list `data`; JSON lines of the same rows are read as
 well. `category` says whether the question is ambiguous, for accuracy by class; the questions back
-and their answers are in `Truth.extra`.
+and their answers are in `Truth.extra`. An ambiguous question wants a question back, the others an
+answer: the measure `actions` tells which came.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 `cmb:CMB-Exam` reads CMB-train, CMB-val and CMB-test below it. The answers of the test questions are
 published apart, as `CMB-test-choice-answer.json`; it is looked for beside the questions and in the
-folders above them.
+folders above them. Where several options may be right, the question says so, as in the authors'
+prompt.
 """
 
 from __future__ import annotations

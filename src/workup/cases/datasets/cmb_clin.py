@@ -2,7 +2,8 @@
 
 The file is `CMB-Clin-qa.json`. Every question is a case of its own; those about one patient stay on
 the same side of a split. The questions come as pairs (`QA_pairs`, a list of objects or an object of
-lists), or a record is one question with its answers and no pairs.
+lists), or a record is one question with its answers and no pairs. The title names the disease and
+is never shown.
 """
 
 from __future__ import annotations

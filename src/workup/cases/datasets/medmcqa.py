@@ -3,6 +3,8 @@
 One JSON object per line; `cop` is the right option. It counts from 1 in the authors' files and from
 0 in files derived from the Hugging Face copy. The files themselves tell which: a 4 occurs only in
 the first, a 0 only in the second. If neither occurs, `#one-based` or `#zero-based` must say it.
+Then the explanations have a say: many begin with the right letter, and a file that they contradict
+is refused. Test answers are not published, so the dev part is tested on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """PubMedQA (Jin et al., 2019): questions of studies, answered yes, no or maybe from the abstract.
 
 `ori_pqal.json` is one object whose members are named by PubMed id; `test_ground_truth.json` beside
-it names the test half. JSON lines with a `pmid` are read as well.
+it names the test half. JSON lines with a `pmid` are read as well. The presentation is the abstract
+without its conclusion, which is a reference.
 """
 
 from __future__ import annotations

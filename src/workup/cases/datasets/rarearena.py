@@ -3,7 +3,8 @@
 The tasks are screening (RDS) and, with test results, confirmation (RDC). `rarearena:FOLDER` reads
 RDS.json and RDC.json to train on and RDS_benchmark.jsonl and RDC_benchmark.jsonl to test on. All
 are JSON lines. A patient of both tasks stays on one side of a split. Diagnoses that a report still
-names are masked and counted.
+names are masked and counted. In RDC the test results follow the report. The Orphanet name is an
+alias.
 """
 
 from __future__ import annotations

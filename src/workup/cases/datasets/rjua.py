@@ -2,7 +2,7 @@
 
 One JSON object per line (RJUA_train.json, …). The diagnoses are what is asked for; the published
 reply and advice are references. A diagnosis that the patient names is masked in the presentation
-and counted.
+and counted. The guideline texts (`context`) are not used.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from workup.methods import craft
 from workup.methods.base.outcome import accuracy
 from workup.metrics.facts import scored
 from workup.rl.interaction import Interaction
-from workup.rl.rollout import Job, Play, rollout, seed_key
+from workup.rl.rollout import Play, ToPlay, rollout, seed_key
 from workup.rl.running import run_to_end
 from workup.roles.judges.exact import ExactJudge
 from workup.runs import Record
@@ -108,7 +108,7 @@ class _Round:
         return encounter.episode
 
     def run(self, doctor: Doctor, case: Case) -> Episode:
-        job = Job(case, seed_key("play", self.seed, case.id))
+        job = ToPlay(case, seed_key("play", self.seed, case.id))
         return run_to_end(rollout(job, self.environment, doctor, Play()))
 
     def judge(self, label: str, episode: Episode) -> Record:

@@ -1,26 +1,27 @@
-"""Prompting strategies for untrained policies: one module each, whose name is the strategy's.
+"""Prompting strategies for untrained policies.
 
 A strategy adds prompts, calls or a search around a policy, in any environment; it changes no
-weights. There is no registry.
+weights. A module here declares its own by name in `strategies`; there is no registry.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
 from workup.core.episode import Episode
 from workup.core.errors import UserError, unknown
 from workup.core.ports import Doctor, Environment, Model
-from workup.rl.rollout import Job, Play
+from workup.rl.rollout import Play, ToPlay
 
 
 @dataclass(frozen=True)
-class Seat:
+class Driven:
     """The policy that a strategy drives: as a doctor, and as a chat model that answers anything.
 
     `model` is None for a policy that knows only the encounter (the tiny one).
@@ -43,7 +44,7 @@ class Seat:
 class Searcher(Protocol):
     """A strategy that plays whole episodes, because it looks ahead, and shows one of them."""
 
-    async def play(self, job: Job, play: Play) -> Episode: ...
+    async def play(self, job: ToPlay, play: Play) -> Episode: ...
 
 
 class Plain(BaseModel):
@@ -57,41 +58,38 @@ class Plain(BaseModel):
         return 1
 
 
-class Strategy(Protocol):
-    """What a module of this package defines: `summary`, `paper`, its settings (pydantic), `open`.
+@dataclass(frozen=True)
+class Strategy:
+    """One way to prompt: `settings` is a pydantic model class, `open` makes a doctor of a policy.
 
-    `open` raises UserError if the policy or the environment cannot be played this way.
+    `open(policy, environment, settings)` raises UserError if the policy or the environment cannot
+    be played this way. So does `fits(environment)`, which a caller asks before it loads weights.
     """
 
     summary: str
     paper: str
-    Settings: type[Any]
-
-    def open(self, seat: Seat, environment: Environment, settings: Any) -> Doctor | Searcher: ...
-
-
-def refuse_unfit(strategy: Strategy, environment: Environment) -> None:
-    """Raises UserError where the strategy has a `fits` that refuses the environment.
-
-    A caller so reports it before weights are loaded.
-    """
-    fits = getattr(strategy, "fits", None)
-    if fits is not None:
-        fits(environment)
+    settings: type[Any]
+    open: Callable[[Driven, Environment, Any], Doctor | Searcher]
+    fits: Callable[[Environment], None] = lambda environment: None
 
 
 def names() -> list[str]:
-    """The built-in strategies, sorted: `mcts_bt.py` is "mcts-bt"."""
-    found = [module.name for module in iter_modules(__path__)]
-    return sorted(
-        name.replace("_", "-")
-        for name in found
-        if hasattr(import_module(f"{__name__}.{name}"), "open")
-    )
+    """The built-in strategies, sorted."""
+    return sorted(_strategies())
 
 
 def load(name: str) -> Strategy:
     """The strategy of this name. Raises UserError when there is none."""
-    if name not in names():
-        raise unknown("strategy", name, names(), more="`workup methods` lists all")
-    return cast(Strategy, import_module(f"{__name__}.{name.replace('-', '_')}"))
+    known = _strategies()
+    if name not in known:
+        raise unknown("strategy", name, known, more="`workup methods` lists all")
+    return known[name]
+
+
+def _strategies() -> Mapping[str, Strategy]:
+    modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
+    return {
+        name: strategy
+        for module in modules
+        for name, strategy in getattr(module, "strategies", {}).items()
+    }

@@ -8,25 +8,21 @@ from dataclasses import dataclass, replace
 from workup.core.case import Case
 from workup.core.episode import Message, Turn
 from workup.core.ports import Act, Doctor, Environment, Sampling
-from workup.doctors.strategies import Seat
+from workup.doctors.strategies import Driven, Strategy
 from workup.doctors.strategies.framing import Begun, Framable, around, framed
 from workup.doctors.strategies.prompting import ANSWER, nudged
 from workup.rl.rollout import TokenDoctor, seed_key
 
-summary = "answers at once, from the presentation alone"
-paper = "ProMed, section 4.1 (prompt-based baselines)"
-Settings = Framable
 
-
-def open(seat: Seat, environment: Environment, settings: Framable) -> Doctor:
+def opened(policy: Driven, environment: Environment, settings: Framable) -> Doctor:
     """The policy, told to answer.
 
     If it cannot be told (it is no chat model), each of its completions begins with the answer's
     tag.
     """
-    if seat.model is None and isinstance(seat.doctor, TokenDoctor):
-        return Direct(Begun(seat.doctor.policy, around(environment)[0]))
-    return Direct(framed(seat, environment, settings).doctor)
+    if policy.model is None and isinstance(policy.doctor, TokenDoctor):
+        return Direct(Begun(policy.doctor.policy, around(environment)[0]))
+    return Direct(framed(policy, environment, settings).doctor)
 
 
 @dataclass(frozen=True)
@@ -44,3 +40,13 @@ class Direct:
         asked, _ = nudged(opening, (), ANSWER.spoken(opening))
         again = replace(sampling, key=seed_key(sampling.key, len(past)))
         return await self.doctor.act(case, asked, (), again)
+
+
+strategies = {
+    "direct": Strategy(
+        summary="answers at once, from the presentation alone",
+        paper="ProMed, section 4.1 (prompt-based baselines)",
+        settings=Framable,
+        open=opened,
+    ),
+}

@@ -18,7 +18,7 @@ from workup.core.episode import DIAGNOSE, Completion, Message, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Act, Doctor, Environment, Policy, Sampling
 from workup.core.text import THINK
-from workup.doctors.strategies import Plain, Seat
+from workup.doctors.strategies import Driven, Plain
 from workup.doctors.strategies.prompting import told_to_answer
 from workup.environments.base.searching import SEARCH
 from workup.rl.rollout import TokenDoctor
@@ -51,21 +51,21 @@ def around(environment: Environment, kind: str = DIAGNOSE) -> tuple[str, str]:
 
 
 def framed(
-    seat: Seat, environment: Environment, settings: Framable, *, thinks: bool = False
-) -> Seat:
-    """The seat whose doctor's actions are framed, if the settings say so.
+    driven: Driven, environment: Environment, settings: Framable, *, thinks: bool = False
+) -> Driven:
+    """The policy with its actions as a doctor framed, if the settings say so.
 
     It asks (searches, where there are documents) in every turn but the last; it answers in the last
     one and where it is told to. If it `thinks`, a thought of at most half of the tokens precedes
     each action. Raises UserError where the settings do not fit the policy (`framable`), and where
     nothing can be asked or searched.
     """
-    policy = framable(seat, settings)
+    policy = framable(driven, settings)
     if policy is None:
-        return seat
+        return driven
     if not (environment.about.asks or environment.about.searches):
         raise UserError(
-            "plan.frame writes questions, searches and answers, and this encounter has neither "
+            "strategy.frame writes questions, searches and answers, and this encounter has neither "
             "questions nor searches: leave it out"
         )
     asking = SEARCH if environment.about.searches else Kind.HISTORY.value
@@ -73,10 +73,10 @@ def framed(
     question = Begun(policy, f"{begins}\n", ends, thinks)
     begins, ends = around(environment)
     answer = Begun(policy, f"{begins}\n", ends, thinks, settings.letters)
-    return replace(seat, doctor=Framed(question, answer, environment.max_turns))
+    return replace(driven, doctor=Framed(question, answer, environment.max_turns))
 
 
-def framable(seat: Seat, settings: Framable) -> Policy | None:
+def framable(driven: Driven, settings: Framable) -> Policy | None:
     """The policy whose actions are framed; None if the settings do not ask for it.
 
     Raises UserError for an endpoint, and for letters without a frame or with another sampler than
@@ -84,16 +84,16 @@ def framable(seat: Seat, settings: Framable) -> Policy | None:
     """
     if not settings.frame:
         if settings.letters:
-            raise UserError("plan.letters needs plan.frame=true")
+            raise UserError("strategy.letters needs strategy.frame=true")
         return None
-    if not isinstance(seat.doctor, TokenDoctor):
+    if not isinstance(driven.doctor, TokenDoctor):
         raise UserError(
-            "plan.frame needs weights on this machine: an endpoint writes all of its answers; "
+            "strategy.frame needs weights on this machine: an endpoint writes all of its answers; "
             "leave it out"
         )
-    if settings.letters and _local(seat.doctor.policy) is None:
-        raise UserError("plan.letters needs sampler=local: other samplers draw freely")
-    return seat.doctor.policy
+    if settings.letters and _local(driven.doctor.policy) is None:
+        raise UserError("strategy.letters needs sampler=local: other samplers draw freely")
+    return driven.doctor.policy
 
 
 @dataclass(frozen=True)

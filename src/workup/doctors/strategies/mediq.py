@@ -15,12 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from workup.core.case import Case
 from workup.core.episode import Message, Turn
 from workup.core.ports import Act, Doctor, Environment, Model, Sampling
-from workup.doctors.strategies import Seat
+from workup.doctors.strategies import Driven, Strategy
 from workup.doctors.strategies.framing import Framable, framed
 from workup.doctors.strategies.prompting import ANSWER, ASK, encounter, inquire, nudged
 
-summary = "a separate call rates how sure it is; asks until it is sure enough"
-paper = "MEDIQ, Li et al. 2024 (abstention on a rating scale); ProMed, section 4.1"
 VERSION = "mediq/1"
 TASK = (
     "You look over a doctor's shoulder. Decide how well the case's question can be answered with "
@@ -49,10 +47,10 @@ class Confidence(BaseModel):
     confidence: int = Field(ge=1, le=5)
 
 
-def open(seat: Seat, environment: Environment, settings: Settings) -> Doctor:
+def opened(policy: Driven, environment: Environment, settings: Settings) -> Doctor:
     """The policy behind the abstention module. Raises UserError if it is no chat model."""
-    doctor = framed(seat, environment, settings).doctor
-    return Abstaining(doctor, seat.chat("mediq"), environment.max_turns, settings.threshold)
+    doctor = framed(policy, environment, settings).doctor
+    return Abstaining(doctor, policy.chat("mediq"), environment.max_turns, settings.threshold)
 
 
 @dataclass(frozen=True)
@@ -80,3 +78,13 @@ class Abstaining:
         return (
             await inquire(self.model, TASK, VERSION, encounter(opening, past), Confidence)
         ).confidence
+
+
+strategies = {
+    "mediq": Strategy(
+        summary="a separate call rates how sure it is; asks until it is sure enough",
+        paper="MEDIQ, Li et al. 2024 (abstention on a rating scale); ProMed, section 4.1",
+        settings=Settings,
+        open=opened,
+    ),
+}

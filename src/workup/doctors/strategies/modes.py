@@ -19,7 +19,7 @@ from workup.core.episode import DIAGNOSE, Action, Completion, Episode, Message, 
 from workup.core.errors import UserError
 from workup.core.ports import Act, Doctor, Environment, Policy, Sampling
 from workup.core.text import THINK, neutralise
-from workup.doctors.strategies import Seat
+from workup.doctors.strategies import Driven, Strategy
 from workup.doctors.strategies.framing import (
     Begun,
     Framable,
@@ -27,70 +27,57 @@ from workup.doctors.strategies.framing import (
     framable,
     given,
 )
-from workup.doctors.strategies.prompting import Wording
+from workup.doctors.strategies.prompting import Instruction
 from workup.environments.base.encounter import Encounter
 from workup.environments.base.searched import one_search
 from workup.environments.base.searching import LONGEST, SEARCH
-from workup.rl.rollout import Job, Play, TokenDoctor, rollout
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, rollout
 
 DOTS = "…"  # where the answer stands in its form
 
-TASK = Wording(
+TASK = Instruction(
     "You are the doctor; this is a test bench and no medical device. A case or a question is put "
     "to you. You can ask nothing and look nothing up: answer it.",
     "你是医生。这是一个测试平台，不是医疗器械。下面给出一个病例或一个问题。你不能提问，也不能查阅资料：请直接作答。",
 )
-READ = Wording(
+READ = Instruction(
     "A medical library was searched for it once, and what was found is shown to you. Use what "
     "helps; a passage may be beside the point, or wrong.",
     "已为此检索过一次医学文献库，检索结果会给出。请采用有帮助的内容；其中的段落可能无关，也可能有误。",
 )
-THOUGHT = Wording(
+THOUGHT = Instruction(
     f"First think step by step, inside <{THINK}>…</{THINK}>: what is established, which answers "
     "are possible, and what speaks for and against each. Behind the thought write the answer, in "
     "this form and with nothing after it:",
     f"请先在<{THINK}>…</{THINK}>内逐步思考：哪些信息已经明确，有哪些可能的答案，各自有何支持与反对的理由。"
     "思考之后按以下格式写出答案，其后不要再写任何内容：",
 )
-AT_ONCE = Wording(
+AT_ONCE = Instruction(
     "Write the answer alone, in this form and with nothing before or after it:",
     "请只按以下格式写出答案，前后不要写任何其他内容：",
 )
-LISTED = Wording(
+LISTED = Instruction(
     "In place of … stands the letter of the right option, or the letters of all right ones "
     "separated by commas.",
     "…处写正确选项的字母，多选时列出全部字母并用逗号隔开。",
 )
-OPEN = Wording(
+OPEN = Instruction(
     "In place of … stands the answer itself: the name of one diagnosis, unless something "
     "else is asked for.",
     "…处写答案本身：除非另有所问，写一个诊断的名称。",
 )
 
 
-Settings = Framable  # of a mode that does not retrieve
-
-
-class RetrievalSettings(Settings):
+class RetrievalSettings(Framable):
     """The settings of a mode that retrieves."""
 
     passages: int = Field(5, ge=1, description="top-k of the one search")
 
 
-def need_library(name: str, environment: Environment) -> None:
-    """Raises UserError where a mode that retrieves has no library."""
-    if not environment.about.searches:
-        raise UserError(
-            f"strategy '{name}' searches a library, and this encounter has none: type "
-            "environment=library, and environment.index=FOLDER where the cases bring no library "
-            "of their own"
-        )
-
-
 def opened(
-    seat: Seat, environment: Environment, settings: Settings, *, thinks: bool = False
+    driven: Driven, environment: Environment, settings: Framable, *, thinks: bool = False
 ) -> Mode:
-    """A mode for the policy in `seat`; it retrieves if `settings` are `RetrievalSettings`.
+    """A mode for a policy; it retrieves if `settings` are `RetrievalSettings`.
 
     A policy that reads no rules (the tiny one) keeps those of the environment, and its answer is
     begun for it: it cannot be told to think. Raises UserError where an endpoint's answer is to be
@@ -98,8 +85,9 @@ def opened(
     """
     passages = settings.passages if isinstance(settings, RetrievalSettings) else 0
     world = one_search(environment, passages) if environment.about.searches else environment
-    told = seat.model is not None
-    doctor, policy, to_frame = seat.doctor, _policy(seat.doctor), framable(seat, settings)
+    told = driven.model is not None
+    doctor, to_frame = driven.doctor, framable(driven, settings)
+    policy = doctor.policy if isinstance(doctor, TokenDoctor) else None
     if policy is not None and not told:
         doctor = Begun(policy, around(environment)[0])
     elif to_frame is not None:
@@ -108,16 +96,12 @@ def opened(
         doctor = Begun(to_frame, f"{begins}\n", ends, thinks, settings.letters)
     if passages:
         doctor = Retrieving(doctor, environment, policy)
-    how = How(told, passages > 0, thinks)
-    return Mode(Asked(world, environment, how), doctor)
-
-
-def _policy(doctor: Doctor) -> Policy | None:
-    return doctor.policy if isinstance(doctor, TokenDoctor) else None
+    how = Instructed(told, passages > 0, thinks)
+    return Mode(OneAnswer(world, environment, how), doctor)
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class Instructed:
     """What a mode does; `told` says whether the policy can be instructed."""
 
     told: bool
@@ -129,21 +113,21 @@ class How:
 class Mode:
     """A `Searcher` that plays whole episodes: one search if it retrieves, then one answer."""
 
-    world: Asked
+    world: OneAnswer
     doctor: Doctor
 
-    async def play(self, job: Job, play: Play) -> Episode:
+    async def play(self, job: ToPlay, play: Play) -> Episode:
         """The episode; it is out of turns if what should have been the answer was none."""
         return await rollout(job, self.world, self.doctor, play)
 
 
-class Asked(Encounter):
+class OneAnswer(Encounter):
     """`world` for one answer, under a mode's own rules if the policy can be told them.
 
     Otherwise the rules are those of `usual`, the encounter that such a policy was trained in.
     """
 
-    def __init__(self, world: Environment, usual: Environment, how: How) -> None:
+    def __init__(self, world: Environment, usual: Environment, how: Instructed) -> None:
         super().__init__(1 + how.retrieves)
         self.world, self.usual, self.how = world, usual, how
 
@@ -256,3 +240,47 @@ def _listed(options: Sequence[str]) -> str:
 def bare(answer: str) -> str:
     """An answer, or its beginning, without the end of a thought before it."""
     return answer.removeprefix(f"<{THINK}>").removeprefix(f"</{THINK}>")
+
+
+def _strategy(
+    name: str, called: str, summary: str, *, retrieves: bool = False, thinks: bool = False
+) -> Strategy:
+    """The mode `name`, which the paper's Table 6 lists as `called`."""
+
+    def fits(environment: Environment) -> None:
+        if retrieves and not environment.about.searches:
+            raise UserError(
+                f"strategy '{name}' searches a library, and this encounter has none: type "
+                "environment=library, and environment.index=FOLDER where the cases bring no "
+                "library of their own"
+            )
+
+    def open(driven: Driven, environment: Environment, settings: Framable) -> Mode:
+        fits(environment)
+        return opened(driven, environment, settings, thinks=thinks)
+
+    paper = f"Med-R³, appendix Baselines and Table 6 ({called})"
+    return Strategy(summary, paper, RetrievalSettings if retrieves else Framable, open, fits)
+
+
+strategies = {
+    "naive": _strategy(
+        "naive", "Naive", "answers the question at once: no questions, no searches, no thought"
+    ),
+    "pure-cot": _strategy(
+        "pure-cot", "CoT", "thinks once, then answers: no questions, no searches", thinks=True
+    ),
+    "rag": _strategy(
+        "rag",
+        "RAG",
+        "reads what one search with the question brings, then answers",
+        retrieves=True,
+    ),
+    "cot-rag": _strategy(
+        "cot-rag",
+        "CoT-RAG",
+        "reads what one search with the question brings, thinks, then answers",
+        retrieves=True,
+        thinks=True,
+    ),
+}

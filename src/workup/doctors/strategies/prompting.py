@@ -22,7 +22,7 @@ MAX_TOKENS = 1_500
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class Instruction:
     """One instruction in English and Chinese."""
 
     english: str
@@ -33,14 +33,14 @@ class Wording:
         return self.chinese if chinese(opening[-1].content) else self.english
 
 
-ANSWER = Wording(
+ANSWER = Instruction(
     (
         "Ask nothing more: conclude now with what you know, in the form that the rules give for "
         "the final answer."
     ),
     "不要再提问：请根据已知信息，按规则规定的最终回答格式，现在作出回答。",
 )
-ASK = Wording(
+ASK = Instruction(
     "Do not conclude yet: take one more action that brings the information you miss most.",
     "先不要下结论：请再采取一个行动，获取你目前最需要的信息。",
 )
@@ -56,7 +56,7 @@ class Prompted:
     """
 
     doctor: Doctor
-    rule: Wording | None = None
+    rule: Instruction | None = None
     nudge: Prompt | None = None
 
     async def act(
@@ -131,14 +131,16 @@ def encounter(opening: Sequence[Message], past: Sequence[Turn]) -> list[tuple[st
     """The encounter so far as sections: its rules, the case, and what was said."""
     rules = "\n".join(message.content for message in opening if message.role == "system")
     case = "\n".join(message.content for message in opening if message.role != "system")
-    said = "\n".join(line for turn in past for line in _lines(turn))
+    lines = [
+        f"{who}: {text[:LONGEST_SAID]}"
+        for turn in past
+        for who, text in (
+            ("doctor", turn.completion.text),
+            *(("reply", message.content) for message in turn.observation.messages),
+        )
+    ]
     return [
         ("rules of the encounter", rules),
         ("case", case),
-        ("encounter so far", said or "(nothing was asked yet)"),
+        ("encounter so far", "\n".join(lines) or "(nothing was asked yet)"),
     ]
-
-
-def _lines(turn: Turn) -> list[str]:
-    heard = (f"reply: {message.content[:LONGEST_SAID]}" for message in turn.observation.messages)
-    return [f"doctor: {turn.completion.text[:LONGEST_SAID]}", *heard]

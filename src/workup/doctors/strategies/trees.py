@@ -18,11 +18,11 @@ from workup.core.errors import UserError
 from workup.core.ports import Environment, Model
 from workup.core.stages import Value
 from workup.core.text import normalise
-from workup.doctors.strategies import Seat
-from workup.doctors.strategies.framing import Framable
+from workup.doctors.strategies import Driven, Strategy
+from workup.doctors.strategies.framing import Framable, framed
 from workup.doctors.strategies.mediq import Confidence
 from workup.doctors.strategies.prompting import encounter, inquire
-from workup.rl.rollout import Job, Play
+from workup.rl.rollout import Play, ToPlay
 from workup.rl.treesearch import Extent, Search, Trajectory, Tree, TreeSearch
 from workup.roles.judges.options import chosen
 
@@ -56,11 +56,11 @@ class TreeSearcher:
     """A `Searcher`: grows a tree for each job and shows the trajectory that `pick` chooses."""
 
     environment: Environment
-    seat: Seat
+    policy: Driven
     settings: Settings
     pick: Pick
 
-    async def play(self, job: Job, play: Play) -> Episode:
+    async def play(self, job: ToPlay, play: Play) -> Episode:
         """The chosen trajectories; FAILED if every branch failed.
 
         Raises UserError at temperature 0, where all samples are the same.
@@ -70,8 +70,8 @@ class TreeSearcher:
                 "a tree search draws several actions at a node: set evaluation.temperature above 0"
             )
         search = Search(**self.settings.model_dump(include={*Extent.model_fields}))
-        value = estimated(self.seat.model) if self.seat.model is not None else own_probability
-        tree = await TreeSearch(self.environment, self.seat.doctor, value, search, play).grow(job)
+        value = estimated(self.policy.model) if self.policy.model is not None else own_probability
+        tree = await TreeSearch(self.environment, self.policy.doctor, value, search, play).grow(job)
         picked = self.pick(tree)
         if picked is None:
             return Episode(job.case, tree.opening, (), Ending.FAILED, tree.failures[0])
@@ -124,3 +124,27 @@ def _ballot(episode: Episode) -> tuple[str, ...]:
     if not episode.answer:
         return ()
     return chosen(episode.answer[0], episode.case.options) or (normalise(episode.answer[0]),)
+
+
+def _searching(pick: Pick) -> Callable[[Driven, Environment, Settings], TreeSearcher]:
+    return lambda policy, environment, settings: TreeSearcher(
+        environment, framed(policy, environment, settings), settings, pick
+    )
+
+
+_PAPER = "ProMed, section 4.1 ({}); the search is Algorithm 2"
+
+strategies = {
+    "mcts-bt": Strategy(
+        summary="tree search; the best trajectory by the policy's own estimate",
+        paper=_PAPER.format("MCTS-BT"),
+        settings=Settings,
+        open=_searching(best),
+    ),
+    "mcts-mv": Strategy(
+        summary="tree search; a majority vote over the trajectories' answers",
+        paper=_PAPER.format("MCTS-MV"),
+        settings=Settings,
+        open=_searching(majority),
+    ),
+}

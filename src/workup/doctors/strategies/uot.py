@@ -19,12 +19,10 @@ from workup.core.episode import Completion, Message, Turn
 from workup.core.ports import Act, Doctor, Environment, Model, Sampling
 from workup.core.text import normalise
 from workup.doctors.endpoint import ModelDoctor
-from workup.doctors.strategies import Plain, Seat
+from workup.doctors.strategies import Driven, Plain, Strategy
 from workup.doctors.strategies.prompting import ANSWER, encounter, inquire, nudged
 from workup.roles.fence import numbered
 
-summary = "asks what is expected to reduce the uncertainty about the answer most"
-paper = "UoT, Hu et al. 2024 (one step ahead); ProMed, section 4.1"
 LONGEST_NAME = 300
 _NUMBER = re.compile(r"^\s*\d{1,2}\.\s+")
 WEIGH = (
@@ -74,7 +72,7 @@ class Weighed(BaseModel):
     candidates: list[Candidate]
 
 
-class Question(BaseModel):
+class YesNoQuestion(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     question: str
@@ -84,12 +82,12 @@ class Question(BaseModel):
 class Proposed(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    questions: list[Question]
+    questions: list[YesNoQuestion]
 
 
-def open(seat: Seat, environment: Environment, settings: Settings) -> Doctor:
+def opened(policy: Driven, environment: Environment, settings: Settings) -> Doctor:
     """The policy that asks by uncertainty. Raises UserError if it is no chat model."""
-    return Uncertain(seat.chat("uot"), environment, settings)
+    return Uncertain(policy.chat("uot"), environment, settings)
 
 
 def entropy(distribution: Sequence[float]) -> float:
@@ -190,7 +188,7 @@ class Uncertain:
 
     async def propose(
         self, names: Sequence[str], sections: list[tuple[str, str]], asked: set[str]
-    ) -> list[Question]:
+    ) -> list[YesNoQuestion]:
         """At least one new question that fits the grammar, with P(yes) for each candidate."""
         shown = [*sections, ("candidates", numbered(names, LONGEST_NAME))]
 
@@ -210,7 +208,7 @@ class Uncertain:
         answer = await inquire(self.model, task, "uot-propose/1", shown, Proposed, check, sizes)
         return answer.questions
 
-    def _problem(self, proposed: Question, count: int, asked: set[str]) -> str | None:
+    def _problem(self, proposed: YesNoQuestion, count: int, asked: set[str]) -> str | None:
         if len(proposed.yes) != count or not all(0 <= p <= 100 for p in proposed.yes):
             return f"each question needs {count} numbers from 0 to 100, one for each candidate"
         read = self.environment.read(self.environment.write(Kind.HISTORY.value, proposed.question))
@@ -226,3 +224,13 @@ class Uncertain:
 def _name(text: str) -> str:
     """The normal form of a candidate's name, without the number of its line."""
     return normalise(_NUMBER.sub("", text))
+
+
+strategies = {
+    "uot": Strategy(
+        summary="asks what is expected to reduce the uncertainty about the answer most",
+        paper="UoT, Hu et al. 2024 (one step ahead); ProMed, section 4.1",
+        settings=Settings,
+        open=opened,
+    ),
+}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from workup.core.ports import Engine, Processes
     from workup.core.stages import Stage
-    from workup.engines import Job
+    from workup.engines import EngineJob
     from workup.engines.settings import EngineSettings
 
 
@@ -27,7 +27,7 @@ def processes() -> Processes:
     return AccelerateProcesses()
 
 
-def open(job: Job) -> Engine:
+def open(job: EngineJob) -> Engine:
     """The engine with the job's weights in this process's memory."""
     from workup.engines.trl.engine import Following, TrlEngine
 

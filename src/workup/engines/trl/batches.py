@@ -28,7 +28,7 @@ BLANK = Sample((0,) * 3, (False,) * 3, (0.0,) * 3, (0.0,) * 3, (0,) * 3)
 
 
 @dataclass(frozen=True)
-class Part:
+class MicroBatch:
     """One micro-batch: the input of the forward pass.
 
     It has the numbers of its sequences and policy tokens.
@@ -59,7 +59,7 @@ def padded(rows: Sequence[Any], dtype: type, fill: int = 0) -> Array:
     return out
 
 
-def policy_part(samples: Sequence[Sample], device: torch.device) -> Part:
+def policy_part(samples: Sequence[Sample], device: torch.device) -> MicroBatch:
     """The tensors of TRL's GRPO loss, (B, T): a "prompt" of one token, all else "completion".
 
     Padding is on the right, where causal attention never looks, so that no attention mask is
@@ -81,10 +81,10 @@ def policy_part(samples: Sequence[Sample], device: torch.device) -> Part:
         name: torch.from_numpy(np.ascontiguousarray(array)).to(device)
         for name, array in arrays.items()
     }
-    return Part(tensors, len(samples), int(mask[:, 1:].sum()))
+    return MicroBatch(tensors, len(samples), int(mask[:, 1:].sum()))
 
 
-def packed_part(rows: Sequence[Packed], device: torch.device) -> Part:
+def packed_part(rows: Sequence[Packed], device: torch.device) -> MicroBatch:
     """Packed demonstrations as `input_ids`, `position_ids` (B, T), `parents`, `targets` (N,).
 
     N counts the labelled tokens; `parents` are flat indices. If any row has branches, `segments`
@@ -103,7 +103,7 @@ def packed_part(rows: Sequence[Packed], device: torch.device) -> Part:
         arrays["segments"] = padded([row.segments for row in rows], np.int64, -1)
         arrays["reach"] = padded([row.reach for row in rows], np.int64, -1)
     tensors = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
-    return Part(tensors, len(rows), len(arrays["targets"]))
+    return MicroBatch(tensors, len(rows), len(arrays["targets"]))
 
 
 def tree_mask(segments: Tensor, reach: Tensor, implementation: str, dtype: torch.dtype) -> Tensor:

@@ -30,7 +30,6 @@ from workup.core.ports import (
     Model,
     OnStep,
     Pair,
-    Policy,
     Scorer,
 )
 from workup.engines.settings import EngineSettings, RateSettings
@@ -41,9 +40,9 @@ from workup.engines.trl.policy import Correction, PolicyTrainer
 from workup.engines.trl.preference import PreferenceTrainer
 from workup.engines.trl.scoring import scoring
 from workup.engines.trl.trainer import (
-    Hooks,
     ImitationTrainer,
     StageTrainer,
+    TrlHooks,
     checkpoints,
     quietly,
     updates,
@@ -207,10 +206,13 @@ class TrlEngine:
 
         def samples(step: int) -> Sequence[Sample]:
             self.policy.refresh()
-            return run_to_end(_awaited(collect, self.policy, step))
+            return run_to_end(collect(self.policy, step))
 
         def trainer(folder: Path, done: int) -> StageTrainer:
             adapters = isinstance(self.model, PeftModel)
+            reference = None  # of the KL term: a copy of the policy as the stage begins
+            if settings.beta and not adapters:
+                reference = copy.deepcopy(self.model).requires_grad_(False).eval()
             arguments = policy_arguments(settings, folder, steps, cpu=self.cpu)
             return PolicyTrainer(
                 model=self.model,
@@ -219,7 +221,7 @@ class TrlEngine:
                 args=_one_device(GRPOConfig(**arguments, beta=settings.beta if adapters else 0.0)),
                 processing_class=self.policy.tokenizer,
                 collect=samples,
-                reference=_frozen(self.model) if settings.beta and not adapters else None,
+                reference=reference,
                 beta=settings.beta,
                 micro_batch=settings.micro_batch,
                 correction=Correction(
@@ -281,13 +283,9 @@ class TrlEngine:
         self.policy.refresh()
         gc.collect()  # a data-parallel wrapper frees the gradients only when it is collected
 
-    def _hooks(self, period: int) -> Hooks:
+    def _hooks(self, period: int) -> TrlHooks:
         keep = self.settings.save_total_limit
-        return Hooks(self.on_step, lambda: self._stopping, period, keep, self._base)
-
-
-async def _awaited(collect: Collect, policy: Policy, step: int) -> Sequence[Sample]:
-    return await collect(policy, step)
+        return TrlHooks(self.on_step, lambda: self._stopping, period, keep, self._base)
 
 
 def _adapted(model: Any, settings: EngineSettings) -> Any:
@@ -303,11 +301,6 @@ def _adapted(model: Any, settings: EngineSettings) -> Any:
     if settings.gradient_checkpointing:
         adapted.enable_input_require_grads()
     return adapted
-
-
-def _frozen(model: Any) -> Any:
-    """A copy of the policy as it is now: the reference of the KL term."""
-    return copy.deepcopy(model).requires_grad_(False).eval()
 
 
 def _one_device(arguments: Any) -> Any:

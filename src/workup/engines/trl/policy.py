@@ -18,9 +18,9 @@ from trl.trainer.utils import use_adapter
 
 from workup.core.episode import Sample
 from workup.core.errors import WorkupError
-from workup.engines.trl.batches import BLANK, Part, policy_part, split
+from workup.engines.trl.batches import BLANK, MicroBatch, policy_part, split
 from workup.engines.trl.gap import Tolerance, summary
-from workup.engines.trl.scoring import Wanted
+from workup.engines.trl.scoring import ScoredTokens
 from workup.engines.trl.trainer import StageTrainer
 
 # The share of the batch by which a micro-batch's loss counts, for losses that TRL averages within
@@ -73,7 +73,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
             beta,
             micro_batch,
         )
-        self._parts: list[Part] = []
+        self._parts: list[MicroBatch] = []
         self._totals = {"sequences": 1, "tokens": 1}
         self._shares: Iterator[float] = iter(())  # of the update's tokens, by micro-batch
         self._means: Counter[str] = Counter()  # over the tokens, summed over the step's updates
@@ -83,7 +83,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         self._gaps: list[NDArray[np.float32]] = []
         self._computed: Tensor | None = None  # log-probabilities of the newest forward pass
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[MicroBatch]:
         step, repeat = divmod(self.state.global_step, self.hooks.period)
         if repeat == 0:
             self.model.eval()
@@ -100,7 +100,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         self._shares = iter((tokens / tokens.sum()).tolist())
         return self._parts
 
-    def _cut(self, samples: list[Sample], step: int) -> list[Part]:
+    def _cut(self, samples: list[Sample], step: int) -> list[MicroBatch]:
         rows = self.totals([len(samples), sum(sum(s.mask) for s in samples)])
         self._totals = {
             "sequences": sum(row[0] for row in rows),
@@ -119,7 +119,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
             )
         return parts
 
-    def part_loss(self, model: Any, part: Part) -> Tensor:
+    def part_loss(self, model: Any, part: MicroBatch) -> Tensor:
         shares = {"sequences": part.sequences, "tokens": part.tokens}
         share = {
             unit: self.world * count / self._totals[unit] for unit, count in shares.items()
@@ -160,7 +160,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         These are the environment's tokens.
         """
         rows, columns = attention_mask.nonzero(as_tuple=True)
-        wanted = Wanted(
+        wanted = ScoredTokens(
             rows * input_ids.shape[1] + columns - 1,
             input_ids[rows, columns],
             self.temperature,
@@ -179,26 +179,26 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         return logprobs, spread(found[1]) if compute_entropy else None, None
 
     @torch.no_grad()
-    def _logprobs(self, model: Any, part: Part) -> Tensor:
+    def _logprobs(self, model: Any, part: MicroBatch) -> Tensor:
         x = part.inputs
         ids = torch.cat([x["prompt_ids"], x["completion_ids"]], dim=1)
         mask = torch.cat([x["prompt_mask"], x["completion_mask"]], dim=1)
         return self._get_per_token_logps_and_entropies(model, ids, mask, ids.shape[1] - 1)[0]
 
-    def _reference(self, part: Part) -> Tensor:
+    def _reference(self, part: MicroBatch) -> Tensor:
         if self.ref_model is not None:
             return self._logprobs(self.ref_model, part)
         with use_adapter(self.model, adapter_name="ref"):
             return self._logprobs(self.model, part)
 
-    def _compare(self, part: Part, logprobs: Tensor) -> None:
+    def _compare(self, part: MicroBatch, logprobs: Tensor) -> None:
         """Notes how far the sampler's log-probabilities are from these, and refuses too much."""
         mask = part.inputs["completion_mask"].bool()
         gap = (logprobs - part.inputs["old_per_token_logps"])[mask]
         self.tolerance.check(gap, self.temperature)
         self._gaps.append(gap.float().cpu().numpy())
 
-    def _correct(self, part: Part, cap: float) -> None:
+    def _correct(self, part: MicroBatch, cap: float) -> None:
         """Weighs the advantages by p_trainer / p_sampler, at most `cap`.
 
         The trainer's log-probabilities become the old ones, so that TRL's own ratios start at 1.

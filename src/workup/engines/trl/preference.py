@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from workup.core.errors import WorkupError
 from workup.core.ports import Pair
-from workup.engines.trl.batches import Part, packed_part, split
-from workup.engines.trl.scoring import Wanted
+from workup.engines.trl.batches import MicroBatch, packed_part, split
+from workup.engines.trl.scoring import ScoredTokens
 from workup.engines.trl.trainer import StageTrainer
 from workup.rl.samples import TokenTree, pack
 
@@ -44,7 +44,7 @@ class PreferenceTrainer(StageTrainer):
         self._margins: list[float] = []
         self.batches = [self._cut(batch) for batch in batches]
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[MicroBatch]:
         if not self.batches:
             raise WorkupError(
                 f"pairs ran out after {self.state.global_step} of {self.args.max_steps} updates"
@@ -55,7 +55,7 @@ class PreferenceTrainer(StageTrainer):
         )
         return [_moved(part, self.args.device) for part in parts]
 
-    def part_loss(self, model: Any, part: Part) -> Tensor:
+    def part_loss(self, model: Any, part: MicroBatch) -> Tensor:
         chosen, rejected = (self._logprobs(model, part) - part.inputs["reference"]).chunk(2)
         margins = self.beta * (chosen - rejected)
         self._margins += margins.detach().tolist()
@@ -77,7 +77,7 @@ class PreferenceTrainer(StageTrainer):
         super().log(logs, start_time)
 
     @torch.no_grad()
-    def _cut(self, batch: Sequence[Pair]) -> list[Part]:
+    def _cut(self, batch: Sequence[Pair]) -> list[MicroBatch]:
         """Micro-batches of whole pairs, the chosen before the rejected, with reference values."""
         self.model.eval()
         parts = []
@@ -94,18 +94,20 @@ class PreferenceTrainer(StageTrainer):
             parts.append(_moved(part, torch.device("cpu")))
         return parts
 
-    def _logprobs(self, model: Any, part: Part) -> Tensor:
+    def _logprobs(self, model: Any, part: MicroBatch) -> Tensor:
         """log π(τ) of each of the part's transcripts, (B,)."""
         x = part.inputs
         with self.accelerator.autocast():
-            found, _ = model(input_ids=x["input_ids"], wanted=Wanted(x["parents"], x["targets"]))
+            found, _ = model(
+                input_ids=x["input_ids"], wanted=ScoredTokens(x["parents"], x["targets"])
+            )
         empty = torch.zeros(x["input_ids"].numel(), device=found.device)
         summed: Tensor = empty.index_put((x["parents"],), found).view(x["input_ids"].shape).sum(1)
         return summed
 
 
-def _moved(part: Part, device: torch.device) -> Part:
-    return Part(
+def _moved(part: MicroBatch, device: torch.device) -> MicroBatch:
+    return MicroBatch(
         {name: tensor.to(device) for name, tensor in part.inputs.items()},
         part.sequences,
         part.tokens,

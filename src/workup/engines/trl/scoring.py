@@ -32,7 +32,7 @@ RESCALED = (
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ScoredTokens:
     """The tokens to score.
 
     `parents` indexes the flattened (batch · length) positions that predict them, `targets` are
@@ -75,7 +75,7 @@ def scoring(model: Any) -> Iterator[None]:
 
 def _forward(original: Any, signature: Any) -> Any:
     @functools.wraps(signature)
-    def forward(self: Any, *args: Any, wanted: Wanted | None = None, **kwargs: Any) -> Any:
+    def forward(self: Any, *args: Any, wanted: ScoredTokens | None = None, **kwargs: Any) -> Any:
         if wanted is None:
             return original(*args, **kwargs)
         hidden = self.base_model(*args, **kwargs, use_cache=False).last_hidden_state
@@ -86,7 +86,7 @@ def _forward(original: Any, signature: Any) -> Any:
 
 
 def _score(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, wanted: Wanted
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, wanted: ScoredTokens
 ) -> tuple[Tensor, Tensor | None]:
     if hidden.is_cuda:
         # Never holds all the logits: with a large vocabulary they would not fit.

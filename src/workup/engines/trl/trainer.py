@@ -30,9 +30,9 @@ from transformers.utils import logging
 
 from workup.core.errors import UserError, WorkupError
 from workup.core.ports import OnStep
-from workup.engines.trl.batches import Part, packed_part, split, tree_mask
+from workup.engines.trl.batches import MicroBatch, packed_part, split, tree_mask
 from workup.engines.trl.damage import seal
-from workup.engines.trl.scoring import Wanted
+from workup.engines.trl.scoring import ScoredTokens
 from workup.engines.trl.sharding import WHOLE
 from workup.models.lora import Base
 from workup.rl.samples import Packed
@@ -55,7 +55,7 @@ KEPT = (
 
 
 @dataclass(frozen=True)
-class Hooks:
+class TrlHooks:
     """How a trainer talks to the engine.
 
     `period` is how many updates make a step, `keep` how many checkpoints stay. `base` is the model
@@ -72,7 +72,7 @@ class Hooks:
 class StageTrainer(Trainer, ABC):  # type: ignore[misc]
     """What all stages share."""
 
-    def __init__(self, *args: Any, hooks: Hooks, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, hooks: TrlHooks, **kwargs: Any) -> None:
         self.hooks, self._saving = hooks, False
         super().__init__(*args, **kwargs)
         self.remove_callback(PrinterCallback)
@@ -80,11 +80,11 @@ class StageTrainer(Trainer, ABC):  # type: ignore[misc]
             raise UserError(WHOLE)
 
     @abstractmethod
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[MicroBatch]:
         """The micro-batches of the present update, on this process's device."""
 
     @abstractmethod
-    def part_loss(self, model: Any, part: Part) -> Tensor:
+    def part_loss(self, model: Any, part: MicroBatch) -> Tensor:
         """The part's share of the loss.
 
         Over all parts and processes the shares add up to `world` times the batch's loss.
@@ -221,7 +221,7 @@ class ImitationTrainer(StageTrainer):
         super().__init__(*args, **kwargs)
         self.batches, self.micro_batch, self.labelled = batches, micro_batch, 1
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[MicroBatch]:
         rows = next(self.batches, None)
         if not rows:
             raise WorkupError(
@@ -236,7 +236,7 @@ class ImitationTrainer(StageTrainer):
         )
         return parts
 
-    def part_loss(self, model: Any, part: Part) -> Tensor:
+    def part_loss(self, model: Any, part: MicroBatch) -> Tensor:
         x = part.inputs
         mask = None
         if "segments" in x:
@@ -248,7 +248,7 @@ class ImitationTrainer(StageTrainer):
                 input_ids=x["input_ids"],
                 attention_mask=mask,
                 position_ids=x.get("position_ids"),
-                wanted=Wanted(x["parents"], x["targets"]),
+                wanted=ScoredTokens(x["parents"], x["targets"]),
             )
         loss: Tensor = -logprobs.sum() * (self.world / self.labelled)
         return loss

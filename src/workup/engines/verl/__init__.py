@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from workup.core.ports import Engine, Processes
     from workup.core.stages import Stage
-    from workup.engines import Job
+    from workup.engines import EngineJob
     from workup.engines.settings import EngineSettings
 
 
@@ -29,7 +29,7 @@ def processes() -> Processes:
     return Alone()
 
 
-def open(job: Job) -> Engine:
+def open(job: EngineJob) -> Engine:
     """The engine, before any of verl's workers is started: the first sample starts them.
 
     Raises UserError where verl is missing or does not fit, and for settings that it cannot follow.

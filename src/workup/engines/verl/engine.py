@@ -13,7 +13,7 @@ from workup.core.disk import whole_folder
 from workup.core.episode import Sample
 from workup.core.errors import UserError
 from workup.core.ports import REFERENCE, Collect, Demonstration, Model, Pair, Scorer
-from workup.engines import Job
+from workup.engines import EngineJob
 from workup.engines.settings import TuningSettings
 from workup.engines.verl import checkpoints, estimator
 from workup.engines.verl.adapters import whole_policy
@@ -22,17 +22,17 @@ from workup.engines.verl.cluster import composed
 from workup.engines.verl.manager import Manager
 from workup.engines.verl.mapping import configuration, learning, scoring
 from workup.engines.verl.policy import VerlPolicy
-from workup.engines.verl.rows import Row, lessons, rows, sequences
+from workup.engines.verl.rows import TokenRow, lessons, rows, sequences
 from workup.engines.verl.scorer import ReferenceScorer, ServerScorer
 from workup.engines.verl.session import Session, Verl
-from workup.engines.verl.trainer import Hooks
-from workup.models.remote import Known
+from workup.engines.verl.trainer import VerlHooks
+from workup.models.remote import KnownModel
 from workup.models.samplers import How
 from workup.rl.running import run_to_end
 
 __all__ = ["VerlEngine", "estimator"]  # importing `estimator` registers it with verl
 GRPO = "grpo"
-Rows = Callable[[int, Sequence[str]], Sequence[Row]]
+Rows = Callable[[int, Sequence[str]], Sequence[TokenRow]]
 
 
 class VerlEngine:
@@ -44,14 +44,16 @@ class VerlEngine:
     outside of a stage; they keep running until another stage begins. `verl` starts the trainers.
     """
 
-    def __init__(self, job: Job, verl: Verl | None = None) -> None:
+    def __init__(self, job: EngineJob, verl: Verl | None = None) -> None:
         self.values, self.folder = job.settings.model_dump(), job.folder.resolve()
         # Workers start in another folder, perhaps on another machine.
         self.weights = str(Path(job.place).resolve()) if Path(job.place).exists() else job.place
-        self.known = Known.of(self.weights)
+        self.known = KnownModel.of(self.weights)
         v = self.values
         how = How(v["concurrency"], v["dtype"], context=v["sampler_context"])
-        self.policy = VerlPolicy(self.known, how, lambda: self._serving().client, self._version)
+        self.policy = VerlPolicy(
+            self.known, how, lambda: self._serving().client, lambda: self._serving().version
+        )
         self.processes = Alone()
         self.on_step: Any = lambda step, metrics: None
         self._stopping = self.stopped = False
@@ -111,7 +113,7 @@ class VerlEngine:
         done, given = self.done("sft"), iter(batches)
         todo = islice(given, min(done, steps), steps)
 
-        def learned(step: int, uids: Sequence[str]) -> Sequence[Row]:
+        def learned(step: int, uids: Sequence[str]) -> Sequence[TokenRow]:
             return lessons(sequences(next(todo), self.policy), uids[0], step)
 
         kind = "tuning" if isinstance(rate, TuningSettings) else "sft"
@@ -120,16 +122,16 @@ class VerlEngine:
     def dpo(self, batches: Iterable[Sequence[Pair]], steps: int) -> None:
         todo = islice(iter(batches), min(self.done("dpo"), steps), steps)
 
-        def preferred(step: int, uids: Sequence[str]) -> Sequence[Row]:
+        def preferred(step: int, uids: Sequence[str]) -> Sequence[TokenRow]:
             sides = [side for pair in next(todo) for side in pair]
             return lessons(sides, uids[0], step)
 
         self._train("dpo", steps, preferred, lambda: self._learning("dpo", steps))
 
     def grpo(self, collect: Collect, steps: int) -> None:
-        def played(step: int, uids: Sequence[str]) -> Sequence[Row]:
+        def played(step: int, uids: Sequence[str]) -> Sequence[TokenRow]:
             self._serving().version = step - 1
-            made = run_to_end(_awaited(collect, self.policy, step - 1))
+            made = run_to_end(collect(self.policy, step - 1))
             return rows(made, uids, step)
 
         self._train(GRPO, steps, played, self._reinforcing)
@@ -177,9 +179,6 @@ class VerlEngine:
         folder = self._coming("dpo" if kind == "dpo" else "sft")
         return composed(learning(self.values, kind, steps, self.weights, folder))
 
-    def _version(self) -> int:
-        return self._serving().version
-
     def _serving(self) -> Session:
         """The session with servers.
 
@@ -194,7 +193,7 @@ class VerlEngine:
     def _opened(self, kind: str, folder: Path, config: Callable[[], Any]) -> Session:
         if self._session is None or self._session.folder != folder:
             self._close()
-            hooks = Hooks(self._told, lambda: self._stopping, self.values["save_total_limit"])
+            hooks = VerlHooks(self._told, lambda: self._stopping, self.values["save_total_limit"])
             made = self.verl.maker(kind, self.values["dpo"]["beta"])
             self._session = Session(kind, folder, config(), self.verl, made, hooks)
         return self._session
@@ -206,7 +205,3 @@ class VerlEngine:
 
     def _told(self, step: int, metrics: Any) -> None:
         self.on_step(step, metrics)
-
-
-async def _awaited(collect: Collect, policy: VerlPolicy, step: int) -> Sequence[Sample]:
-    return await collect(policy, step)

@@ -11,10 +11,10 @@ from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_
 
 from workup.engines.verl import losses
 from workup.engines.verl.rows import place
-from workup.engines.verl.trainer import Hooks, WorkupTrainer, micro_batch
+from workup.engines.verl.trainer import VerlHooks, WorkupTrainer, micro_batch
 
 
-class ImitationTrainer(WorkupTrainer):
+class VerlImitation(WorkupTrainer):
     """verl's trainer with the supervised loss, and without servers: no GPU is set aside for them.
 
     Rows come from a `Manager`, as those of a reinforcement stage do.
@@ -22,7 +22,7 @@ class ImitationTrainer(WorkupTrainer):
 
     _enable_hybrid_replicas = False  # verl's name for servers beside the workers
 
-    def __init__(self, config: Any, hooks: Hooks) -> None:
+    def __init__(self, config: Any, hooks: VerlHooks) -> None:
         super().__init__(config, hooks)
         self.loss = losses.supervised
 
@@ -36,10 +36,10 @@ class ImitationTrainer(WorkupTrainer):
         """Does nothing, as `on_init_end`."""
 
 
-class PreferenceTrainer(ImitationTrainer):
+class VerlPreference(VerlImitation):
     """verl's trainer with DPO's loss. The two rows of a pair stay in one micro-batch."""
 
-    def __init__(self, config: Any, hooks: Hooks, beta: float) -> None:
+    def __init__(self, config: Any, hooks: VerlHooks, beta: float) -> None:
         super().__init__(config, hooks)
         self.loss = partial(losses.preference, beta=beta)
 

@@ -10,7 +10,7 @@ from verl.utils import tensordict_utils
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from workup.core.errors import WorkupError
-from workup.engines.verl.rows import Row
+from workup.engines.verl.rows import TokenRow
 
 PARTITION = "train"
 PLACE = "place"
@@ -25,7 +25,7 @@ class Manager:
     a batch.
     """
 
-    def __init__(self, make: Callable[[int, Sequence[str]], Sequence[Row]]) -> None:
+    def __init__(self, make: Callable[[int, Sequence[str]], Sequence[TokenRow]]) -> None:
         self.make = make
 
     def generate_sequences(self, prompts: Any) -> None:
@@ -44,7 +44,7 @@ class Manager:
         )
 
 
-def put(made: Sequence[Row], partition: str) -> Any:
+def put(made: Sequence[TokenRow], partition: str) -> Any:
     """Puts rows into TransferQueue; returns verl's name for them, in their order.
 
     The order is in their tags too: TransferQueue returns them in any, and sums of float numbers

@@ -110,15 +110,12 @@ def rates(stage: Stage) -> str:
 
 def trained(values: Values, stages: Sequence[Stage]) -> list[Stage]:
     """The stages that change weights; a warm start is one of them only where it was asked for."""
+    warms = values["warm_start"] is True and values["sft"]["steps"] > 0
     return [
         stage
         for stage in stages
-        if not isinstance(stage, SearchStage) and not (rates(stage) == "sft" and not _warms(values))
+        if not isinstance(stage, SearchStage) and (warms or rates(stage) != "sft")
     ]
-
-
-def _warms(values: Values) -> bool:
-    return values["warm_start"] is True and values["sft"]["steps"] > 0
 
 
 def _gpus(values: Values) -> int:

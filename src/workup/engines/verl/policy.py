@@ -10,7 +10,7 @@ from ray.exceptions import RayError
 
 from workup.core.errors import RolloutError, WorkupError
 from workup.core.ports import Sampling
-from workup.models.remote import Drawn, Known, RemotePolicy
+from workup.models.remote import Drawn, KnownModel, RemotePolicy
 from workup.models.samplers import How
 from workup.rl.rollout import seed_key
 
@@ -30,7 +30,7 @@ class VerlPolicy(RemotePolicy):
 
     def __init__(
         self,
-        known: Known,
+        known: KnownModel,
         how: How,
         client: Callable[[], Any],
         version: Callable[[], int],

@@ -16,7 +16,7 @@ from workup.rl.samples import TokenTree, token_tree
 
 
 @dataclass(frozen=True)
-class Row:
+class TokenRow:
     """One episode: its key, the tensors, and the figures that verl keeps about it."""
 
     key: str
@@ -24,7 +24,7 @@ class Row:
     tag: dict[str, Any]
 
 
-def rows(samples: Sequence[Sample], uids: Sequence[str], step: int) -> list[Row]:
+def rows(samples: Sequence[Sample], uids: Sequence[str], step: int) -> list[TokenRow]:
     """The rows of step `step` ≥ 1, in the order of the samples.
 
     A key is `{uid}_{number}_0`. Neighbours with the same prompt are one group and share a uid of
@@ -35,7 +35,8 @@ def rows(samples: Sequence[Sample], uids: Sequence[str], step: int) -> list[Row]
     Example: the prompt P P, the completion C, the reply R, the completion C C. Then `prompts` is
     P P, `responses` is C R C C, and `response_mask` is 1 0 1 1.
     """
-    groups = [list(found) for _, found in groupby(samples, key=_prompt)]
+    by_prompt = groupby(samples, key=lambda sample: sample.tokens[: sample.mask.index(True)])
+    groups = [list(alike) for _, alike in by_prompt]
     if len(groups) > len(uids):
         raise WorkupError(f"step {step}: {len(groups)} groups for {len(uids)} prompts")
     return [
@@ -45,7 +46,7 @@ def rows(samples: Sequence[Sample], uids: Sequence[str], step: int) -> list[Row]
     ]
 
 
-def lessons(samples: Sequence[Sample], uid: str, step: int) -> list[Row]:
+def lessons(samples: Sequence[Sample], uid: str, step: int) -> list[TokenRow]:
     """The rows of a step whose samples are given, not played; all belong to one of its prompts."""
     return [_row(f"{uid}_{number}_0", uid, sample, step) for number, sample in enumerate(samples)]
 
@@ -55,11 +56,7 @@ def place(key: str) -> int:
     return int(key.rsplit("_", 2)[1])
 
 
-def _prompt(sample: Sample) -> tuple[int, ...]:
-    return sample.tokens[: sample.mask.index(True)]
-
-
-def _row(key: str, uid: str, sample: Sample, step: int) -> Row:
+def _row(key: str, uid: str, sample: Sample, step: int) -> TokenRow:
     begin = sample.mask.index(True)
     tokens = torch.tensor(sample.tokens, dtype=torch.int64)
     mask = torch.tensor(sample.mask[begin:], dtype=torch.int64)
@@ -84,7 +81,7 @@ def _row(key: str, uid: str, sample: Sample, step: int) -> Row:
         "global_steps": step,
         **versions,  # versions of the weights that played
     }
-    return Row(key, fields, tag)
+    return TokenRow(key, fields, tag)
 
 
 def sequences(items: Sequence[Demonstration | Sample], policy: Policy) -> list[Sample]:

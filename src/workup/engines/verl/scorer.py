@@ -10,7 +10,7 @@ from itertools import chain
 from workup.core.episode import Sample
 from workup.engines.verl.policy import VerlPolicy
 from workup.models.remembering import Remembering
-from workup.models.scorer_trie import Wanted
+from workup.models.scorer_trie import PathAnswer
 
 ROWS = 1_024  # answers that the reference workers get at a time
 
@@ -32,7 +32,7 @@ class ServerScorer(Remembering):
         batch, self.waiting = self.waiting, []
         began, free = time.perf_counter(), asyncio.Semaphore(self.at_once)
 
-        async def one(wanted: Wanted) -> float:
+        async def one(wanted: PathAnswer) -> float:
             async with free:
                 return sum(await self.policy.known(_before(wanted), wanted.answer))
 
@@ -71,11 +71,11 @@ class ReferenceScorer(Remembering):
         self._deliver(batch, values)
 
 
-def _before(wanted: Wanted) -> tuple[int, ...]:
+def _before(wanted: PathAnswer) -> tuple[int, ...]:
     return tuple(chain.from_iterable(wanted.path))
 
 
-def _answered(wanted: Wanted) -> Sample:
+def _answered(wanted: PathAnswer) -> Sample:
     """The context and the answer, which alone is labelled."""
     before = _before(wanted)
     tokens = (*before, *wanted.answer)

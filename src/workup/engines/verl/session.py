@@ -14,20 +14,20 @@ from ray.exceptions import RayError
 
 from workup.engines.verl import checkpoints
 from workup.engines.verl.cluster import connect, leave, refuse_shared
-from workup.engines.verl.lessons import ImitationTrainer, PreferenceTrainer
+from workup.engines.verl.lessons import VerlImitation, VerlPreference
 from workup.engines.verl.manager import Manager
-from workup.engines.verl.trainer import Hooks, WorkupTrainer
+from workup.engines.verl.trainer import VerlHooks, WorkupTrainer
 from workup.engines.verl.watch import ended, watched
 
-Make = Callable[[Any, Hooks], WorkupTrainer]
+Make = Callable[[Any, VerlHooks], WorkupTrainer]
 
 
 class Verl:
     """How the engine reaches verl: by which trainers, on which Ray cluster."""
 
     reinforcement: type[WorkupTrainer] = WorkupTrainer
-    imitation: type[ImitationTrainer] = ImitationTrainer
-    preference: type[PreferenceTrainer] = PreferenceTrainer
+    imitation: type[VerlImitation] = VerlImitation
+    preference: type[VerlPreference] = VerlPreference
 
     def maker(self, kind: str, beta: float) -> Make:
         """What makes the trainer of a stage: grpo, sft or dpo with its β."""
@@ -50,7 +50,7 @@ class Session:
     """
 
     def __init__(
-        self, kind: str, folder: Path, config: Any, verl: Verl, make: Make, hooks: Hooks
+        self, kind: str, folder: Path, config: Any, verl: Verl, make: Make, hooks: VerlHooks
     ) -> None:
         self.kind, self.folder, self.config, self.verl = kind, folder, config, verl
         found = checkpoints.whole(folder)

@@ -42,7 +42,7 @@ NAMES = {
 
 
 @dataclass(frozen=True)
-class Hooks:
+class VerlHooks:
     """How the trainer talks to the engine; `keep` is how many checkpoints stay."""
 
     on_step: OnStep
@@ -60,7 +60,7 @@ class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
     again is the same but for rounding.
     """
 
-    def __init__(self, config: Any, hooks: Hooks) -> None:
+    def __init__(self, config: Any, hooks: VerlHooks) -> None:
         self.hooks = hooks
         self.total_training_steps: int
         self._played = self._micro = 1  # rows of the present step, and of its micro-batches

@@ -19,7 +19,7 @@ from workup.core.episode import DIAGNOSE, Completion, Ending, Message, Turn
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Act, Demonstration, Doctor, Environment, Sampling, Teaching
 from workup.core.text import neutralise
-from workup.rl.rollout import Job, Play, rollout
+from workup.rl.rollout import Play, ToPlay, rollout
 from workup.rl.running import run_to_end
 
 _BLANK = "\0"  # what no diagnosis is called
@@ -85,7 +85,7 @@ def played(case: Case, environment: Environment, teacher: Doctor) -> tuple[Turn,
     Raises RolloutError where the environment gives up, UserError where it cannot read the
     diagnosis.
     """
-    episode = run_to_end(rollout(Job(case), environment, teacher, Play()))
+    episode = run_to_end(rollout(ToPlay(case), environment, teacher, Play()))
     if episode.ending is Ending.FAILED:
         raise RolloutError(episode.reason)
     if episode.ending is not Ending.DIAGNOSED:

@@ -18,7 +18,7 @@ from workup.core.errors import UserError
 from workup.interop.adapters.bench import Bench, messages
 from workup.models.local import LocalPolicy
 from workup.rl.interaction import Interaction
-from workup.rl.rollout import Job, Play, TokenDoctor, play_all, seed_key
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, play_all, seed_key
 from workup.rl.running import run_to_end
 from workup.rl.samples import spoken
 from workup.runs import Record
@@ -50,7 +50,7 @@ def rollout(bench: Bench) -> Callable[[list[Any], Any], dict[str, Any]]:
         policy = LocalPolicy(model, trainer.processing_class)
         step = int(trainer.state.global_step)
         jobs = [
-            Job(bench.cases[place], seed_key("trl", trainer.args.seed, step, place, number))
+            ToPlay(bench.cases[place], seed_key("trl", trainer.args.seed, step, place, number))
             for number, place in enumerate(map(_place, prompts))
         ]
         how = Play(trainer.args.temperature, trainer.args.max_completion_length)
@@ -141,7 +141,7 @@ def _place(prompt: Any) -> int:
 
 
 async def _played(
-    bench: Bench, jobs: Sequence[Job], doctor: TokenDoctor, how: Play
+    bench: Bench, jobs: Sequence[ToPlay], doctor: TokenDoctor, how: Play
 ) -> dict[str, Any]:
     examination = bench.examination
     records: list[Record] = await play_all(

@@ -20,7 +20,7 @@ from workup.doctors.hybrid import Diagnoser, conclude, whole_record
 from workup.doctors.strategies import Searcher
 from workup.environments.consultation import Consultation
 from workup.metrics.extra import Measure, Models, Values, open_measures, take
-from workup.rl.rollout import Job, Play, check_failures, rollout, seed_key
+from workup.rl.rollout import Play, ToPlay, check_failures, rollout, seed_key
 from workup.rl.running import run_to_end
 from workup.roles.judges.verdicts import Verdicts
 from workup.runs import Record, Run
@@ -95,27 +95,27 @@ class Examination:
         """The cases that are played, evenly spaced, made when they are indexed."""
         return evenly_spaced(self.cases, self.settings.cases)
 
-    def jobs(self) -> Iterator[tuple[Job, int]]:
+    def jobs(self) -> Iterator[tuple[ToPlay, int]]:
         """Every episode to play, with the number of its sample.
 
         The key depends on case and sample alone.
         """
         for case in self.played:
             for sample in range(self.settings.samples):
-                yield Job(case, seed_key("evaluate", self.seed, case.id, sample)), sample
+                yield ToPlay(case, seed_key("evaluate", self.seed, case.id, sample)), sample
 
     @property
     def play(self) -> Play:
         return Play(self.settings.temperature, self.max_tokens, self.settings.avoid_repeats)
 
 
-Player = Callable[[Examination, Job], Awaitable[Episode]]
+Player = Callable[[Examination, ToPlay], Awaitable[Episode]]
 
 
 def playing(doctor: Doctor) -> Player:
     """`doctor` plays every episode from the presentation to the diagnosis."""
 
-    async def play(examination: Examination, job: Job) -> Episode:
+    async def play(examination: Examination, job: ToPlay) -> Episode:
         return await rollout(job, examination.environment, doctor, examination.play)
 
     return play
@@ -124,7 +124,7 @@ def playing(doctor: Doctor) -> Player:
 def searching(searcher: Searcher) -> Player:
     """`searcher` looks ahead, and shows one of the episodes that it played."""
 
-    async def play(examination: Examination, job: Job) -> Episode:
+    async def play(examination: Examination, job: ToPlay) -> Episode:
         return await searcher.play(job, examination.play)
 
     return play
@@ -133,7 +133,7 @@ def searching(searcher: Searcher) -> Player:
 def hybrid(gather: Player, diagnoser: Diagnoser) -> Player:
     """One doctor gathers, another concludes from the transcript (CR-11)."""
 
-    async def play(examination: Examination, job: Job) -> Episode:
+    async def play(examination: Examination, job: ToPlay) -> Episode:
         gathered = await gather(examination, job)
         if gathered.ending is Ending.FAILED:
             return gathered
@@ -145,7 +145,7 @@ def hybrid(gather: Player, diagnoser: Diagnoser) -> Player:
 def oracle(diagnoser: Diagnoser, record: Consultation) -> Player:
     """The diagnoser reads the whole of `record` at once (CR-11)."""
 
-    async def play(examination: Examination, job: Job) -> Episode:
+    async def play(examination: Examination, job: ToPlay) -> Episode:
         environment = examination.environment
         return await _concluded(whole_record(job.case, environment, record), diagnoser, environment)
 
@@ -195,13 +195,13 @@ async def _examine(
     examination: Examination,
     player: Player,
     label: str,
-    jobs: Sequence[tuple[Job, int]],
+    jobs: Sequence[tuple[ToPlay, int]],
     tick: Callable[[bool | None], None],
 ) -> list[Record]:
     verdicts = Verdicts(examination.judge, examination.settle)
     limit = asyncio.Semaphore(examination.concurrency)
 
-    async def one(job: Job, sample: int) -> Record:
+    async def one(job: ToPlay, sample: int) -> Record:
         async with limit:
             episode = await player(examination, job)
         record = await judged(examination, verdicts, label, episode, sample)

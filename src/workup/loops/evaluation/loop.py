@@ -17,7 +17,7 @@ from workup.core.ports import LanguageModel, Sampling
 from workup.doctors import strategies
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.hybrid import Diagnoser, TranscriptDiagnoser
-from workup.doctors.strategies import Searcher, Seat, Strategy
+from workup.doctors.strategies import Driven, Searcher, Strategy
 from workup.environments.base.anchors import BayesDiagnoser, FullInformationDoctor
 from workup.environments.consultation import Consultation
 from workup.loops.evaluation.examination import (
@@ -38,7 +38,16 @@ from workup.runs import Run
 from workup.runs.folder import free
 from workup.runs.policies import TINY, Resolved, own_judges, resolve
 from workup.runs.policies.unseen import counted, open_unseen, own_cases, refuse_met
-from workup.runs.settings import PolicySettings, World, build, furnished, merge, revised, world
+from workup.runs.settings import (
+    STRATEGY,
+    PolicySettings,
+    World,
+    build,
+    furnished,
+    merge,
+    revised,
+    world,
+)
 from workup.runs.summary import repeats, summarise
 
 BAYES = "bayes"  # the name of the one who concludes by the source's own model
@@ -161,16 +170,16 @@ class Evaluation(Frame):
         conclude = None if settings.conclude is None else resolve(settings.conclude)
         if conclude is not None:
             conclude.check((BAYES,))
-        settings, (strategy, plan) = as_trained(settings, policy), strategy_of(settings)
+        settings, (strategy, tuned) = as_trained(settings, policy), strategy_of(settings)
         named = [each for each in (policy, conclude) if each is not None]
         source, split = open_unseen(settings.cases, named, settings.split, strict=settings.strict)
         settings = settings.model_copy(update={"split": split})
         environment = encounter(settings, policy).open(source)
-        strategies.refuse_unfit(strategy, environment)
+        strategy.fits(environment)
         source = environment.about.presented(source, settings.seed)
         known = environment.about.anchors(source, settings.seed)
         policy.check(known, why=environment.about.notes)
-        if policy.name in known and settings.strategy is not None:
+        if policy.name in known and settings.strategy:
             raise UserError(
                 f"'{policy.name}' is an anchor: a strategy is for a policy that can be prompted"
             )
@@ -193,7 +202,7 @@ class Evaluation(Frame):
         met = refuse_met(examination.played, settings.cases, split, named, allowed=seen)
         # Each episode in flight needs a slot of a local policy's prefix cache. With more
         # episodes than slots, prompts are computed again in every turn.
-        at_once = max(1, settings.concurrency // plan.in_flight)
+        at_once = max(1, settings.concurrency // tuned.in_flight)
         examination = replace(examination, concurrency=at_once)
         frame = (policy, source, staff, settings.seed)
         return cls(*frame, settings, conclude, examination, met)
@@ -226,7 +235,7 @@ class Evaluation(Frame):
     @property
     def label(self) -> str:
         """The policy's label in tables: "rag (smollm2)", or "smollm2" without a strategy."""
-        strategy = self.settings.strategy
+        strategy = self.settings.strategy.get("name")
         return f"{strategy} ({self.policy.label})" if strategy else self.policy.label
 
     def players(self) -> dict[str, Player]:
@@ -247,27 +256,27 @@ class Evaluation(Frame):
 
     def _player(self) -> Player:
         """The policy as the strategy plays it."""
-        seat = self._seat(self.policy)
-        if self.settings.strategy is None:
-            return playing(seat.doctor)
+        driven = self._driven(self.policy)
+        if not self.settings.strategy:
+            return playing(driven.doctor)
         strategy, tuned = strategy_of(self.settings)
-        played = strategy.open(seat, self.examination.environment, tuned)
+        played = strategy.open(driven, self.examination.environment, tuned)
         return searching(played) if isinstance(played, Searcher) else playing(played)
 
-    def _seat(self, policy: Resolved) -> Seat:
+    def _driven(self, policy: Resolved) -> Driven:
         """The policy as a doctor, and as a chat model if its weights have a chat template."""
         if policy.endpoint:
             doctor = ModelDoctor(self.staff.desk.open(policy.name))
-            return Seat(doctor, doctor.model)
+            return Driven(doctor, doctor.model)
         model = open_model(self.settings, policy)
-        return Seat(TokenDoctor(model.policy), model.chat(policy.label))
+        return Driven(TokenDoctor(model.policy), model.chat(policy.label))
 
     def _diagnosers(self, concluding: Resolved) -> tuple[Diagnoser, Diagnoser]:
         """The one who concludes from a transcript, and the one who has the whole record."""
         environment, knowledge = self.examination.environment, self.source.knowledge
         if concluding.name != BAYES:
             sampling = Sampling(environment.stop, self.settings.max_tokens or 256)
-            doctor = self._seat(concluding).doctor
+            doctor = self._driven(concluding).doctor
             policy = TranscriptDiagnoser(doctor, environment, sampling)
             return policy, policy
         if knowledge is None:
@@ -308,8 +317,9 @@ def strategy_of(settings: PolicySettings) -> tuple[Strategy, Any]:
 
     Raises UserError for a name that does not exist.
     """
-    strategy = strategies.load(settings.strategy or "vanilla")
-    return strategy, build(strategy.Settings, settings.plan, prefix="plan")
+    strategy = strategies.load(str(settings.strategy.get("name") or "vanilla"))
+    own = {key: value for key, value in settings.strategy.items() if key != "name"}
+    return strategy, build(strategy.settings, own, prefix=STRATEGY)
 
 
 def open_model(settings: PolicySettings, policy: Resolved) -> LanguageModel:

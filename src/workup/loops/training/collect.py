@@ -17,7 +17,7 @@ from workup.core.case import Source
 from workup.core.episode import Episode, Sample, Score
 from workup.core.ports import LIVE, Environment, Instruments, Policy
 from workup.core.stages import GrpoStage
-from workup.rl.rollout import Job, Play, TokenDoctor, check_failures, play_all, seed_key
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, check_failures, play_all, seed_key
 from workup.rl.samples import sample
 from workup.roles.judges.verdicts import Verdicts
 from workup.runs import Record
@@ -113,13 +113,13 @@ class Collection:
         self.keep(Step(records, metrics(records)))
         return samples
 
-    def jobs(self, step: int) -> list[Job]:
+    def jobs(self, step: int) -> list[ToPlay]:
         """This process's episodes, in whole groups: a group is never split between processes."""
         s, share = self.settings, self.share
         places = range(step * s.batch + share.rank, (step + 1) * s.batch, share.world)
         cases = [(place, self.cases[self.order[place]]) for place in places]
         return [
-            Job(case, seed_key(self.stage.name, s.seed, place, k))
+            ToPlay(case, seed_key(self.stage.name, s.seed, place, k))
             for place, case in cases
             for k in range(s.group)
         ]

@@ -37,7 +37,7 @@ from workup.core.ports import (
     Scorer,
 )
 from workup.core.stages import DpoStage, GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
-from workup.engines import Job
+from workup.engines import EngineJob
 from workup.engines.settings import PreferenceSettings, TuningSettings
 from workup.loops.evaluation.examination import FOLDED, Examination, Player, playing
 from workup.loops.evaluation.remarks import remarks
@@ -107,7 +107,7 @@ class Plan(Frame):
         frame = (policy, source, staff, settings.seed)
         plan = cls(*frame, settings, method, options, chosen)
         engine.refuse(settings, plan.stages)
-        plan._refuse_unstaffed()
+        plan._refuse_without_models()
         # An error of the source is found here, not after the warm start.
         _ = plan.examination
         for place in range(min(LOOKED_AT, len(source.train))):
@@ -116,7 +116,7 @@ class Plan(Frame):
             balanced(source.train, power=settings.balance, seed=settings.seed)
         return plan
 
-    def _refuse_unstaffed(self) -> None:
+    def _refuse_without_models(self) -> None:
         """Raises UserError for a role that a reward asks and no model plays."""
         rewarded = (each for each in self.stages if isinstance(each, GrpoStage | SearchStage))
         asked = dict.fromkeys(role for stage in rewarded for role in stage.models)
@@ -247,7 +247,7 @@ class Plan(Frame):
         """The engine that the settings name, with the policy before any training."""
         s = self.settings
         follow = partial(samplers.load(s.sampler).follow, how=s.how)
-        job = Job(s, out / CHECKPOINTS, self.weights, follow, self.place)
+        job = EngineJob(s, out / CHECKPOINTS, self.weights, follow, self.place)
         return engines.load(s.engine).open(job)
 
 

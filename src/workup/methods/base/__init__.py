@@ -1,1 +1,1 @@
-"""What the methods of one environment share."""
+"""What the methods of several papers share."""

@@ -5,16 +5,20 @@ The gain is what they add to a frozen reference's log-probability of the right d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from workup.environments.library import Library
-from workup.methods.base.searching import (
-    AUTO,
-    EncoderName,
-    Gains,
+from workup.core.ports import Environment, Teaching
+from workup.core.stages import GrpoStage, Method, SftStage, Stage
+from workup.environments.library import Library, library_of
+from workup.methods.base.encoders import AUTO, EncoderName
+from workup.methods.base.printed import with_reward
+from workup.methods.cmig.naming import NamingRule, Rule
+from workup.methods.cmig.searching import (
+    Composition,
+    GainWeights,
     Likeness,
     Supervise,
     embedding,
@@ -22,14 +26,74 @@ from workup.methods.base.searching import (
     exact_match,
     icd_tree,
     multi_view,
+    search_reward,
+    turn_credit,
+    unsupervised,
 )
-from workup.methods.cmig.shared import (
-    PRINTED,
-    GainSettings,
-    NamingSettings,
-    SearchMethod,
-    naming_of,
-)
+from workup.rl.credit import Normalise, zscore
+
+Granularity = Literal["sequence", "turn"]
+SEARCHES: Mapping[str, Any] = {"name": "library", "max_turns": 4, "subqueries": 0}
+"""Every search has one query and brings its best passages."""
+
+PRINTED: Mapping[str, Any] = {
+    "batch": 64,
+    "group": 4,
+    "lr": 6e-7,
+    "beta": 0.001,
+    "epsilon": 0.2,
+    "loss_type": "grpo",
+    "steps": 180,
+    "max_tokens": 512,
+    "environment": {"passages": 3, "max_turns": 4},
+    "reward": {"w_f": 1.0, "composition": "nonlinear", "normalise": "group_std"},
+}
+"""What C-MIG prints for all of its runs (Eqs. 9 and 10, App. B.1 and H).
+
+The response of at most 2,048 tokens is four completions here: those of three
+searches (T_max), and the diagnosis.
+"""
+
+
+class SearchSettings(BaseModel):
+    """The settings of C-MIG and its baselines; the README gives the reasons for the defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    w_f: float = Field(1.0, ge=0, description="reward of a well-formed episode")
+    composition: Composition = Field(
+        "nonlinear",
+        description="nonlinear: R_process only where the diagnosis is wrong; linear: sum",
+    )
+    normalise: Normalise = Field(
+        "group_std", description="how returns become advantages; group_std is GRPO as printed"
+    )
+
+
+class GainSettings(SearchSettings):
+    """Settings of the methods that measure information gains."""
+
+    scorer: Literal["reference", "policy"] = Field(
+        "reference", description="who measures: a frozen reference or the live policy"
+    )
+    granularity: Granularity = Field(
+        "sequence", description="gains summed over the sequence, or each paid to its own turn"
+    )
+    gamma: float = Field(
+        1.0, ge=0, le=1, description="discount of later turns' rewards (granularity=turn only)"
+    )
+
+
+class NamingSettings(SearchSettings):
+    """Settings of the methods that pay for refinements or queries."""
+
+    naming: Rule = Field(
+        "printed",
+        description=(
+            "which refinements and queries count: printed, each; strict, those that do not deny "
+            "the right diagnosis and name no disease that was not read (a query one at most)"
+        ),
+    )
 
 
 class Settings(GainSettings, NamingSettings):
@@ -67,51 +131,80 @@ class Settings(GainSettings, NamingSettings):
     )
 
 
-class Cmig(SearchMethod):
-    """R_total = R_format + R_diag + R_doc; if the diagnosis is wrong, R_refine is added."""
+def search_stages(
+    likeness: Callable[[Any], Likeness] = lambda settings: exact_match,
+    supervise: Callable[[Any, Library], Supervise] = lambda settings, library: unsupervised,
+) -> Callable[[Any, Environment], Sequence[Stage]]:
+    """The stages of C-MIG and its baselines: a warm start, then GRPO.
 
-    paper = (
-        "C-MIG: Multi-view Information Gain-based Retrieval-Augmented Generation for Clinical "
-        "Diagnosis Reasoning (2026)"
-    )
-    summary = (
-        "search and refine, paid by what documents and refinements add to a frozen reference's "
-        "belief in the truth"
-    )
-    settings: type[Settings] = Settings
-    environment: Mapping[str, Any] = {**SearchMethod.environment, "subqueries": 3}
-    printed: Mapping[str, Any] = {
-        **PRINTED,
-        "environment": {**PRINTED["environment"], "subqueries": 3},
-        "reward": {
-            **PRINTED["reward"],
-            "w_d": 1.0,
-            "alpha_d": 1.0,
-            "w_r": 0.1,
-            "order": 2,
-            "half_positive": True,
-            "diagnosis": "exact",
-            "scorer": "reference",
-            "granularity": "sequence",
-        },
-    }
+    `likeness(settings)` is R_diag. `supervise(settings, library)` is what pays the way there.
+    """
 
-    def notes(self, settings: Settings) -> tuple[str, ...]:
-        return encoder_notes(settings.encoder) if settings.diagnosis == "embedding" else ()
-
-    def likeness(self, settings: Settings) -> Likeness:
-        if settings.diagnosis == "embedding":
-            return embedding(settings.encoder, settings.threshold)
+    def stages(settings: Any, environment: Environment) -> Sequence[Stage]:
+        library = library_of(environment)
+        reward = search_reward(
+            library.grammar,
+            likeness(settings),
+            supervise(settings, library),
+            w_f=settings.w_f,
+            composition=settings.composition,
+        )
+        gains = isinstance(settings, GainSettings)
+        by_turn = gains and settings.granularity == "turn"
+        credit = turn_credit(settings.gamma) if by_turn else zscore(settings.normalise)
         return (
-            icd_tree(settings.release, settings.names)
-            if settings.diagnosis == "icd-tree"
-            else exact_match
+            SftStage("warm start", Teaching().demonstrate),
+            GrpoStage("grpo", reward, credit, (settings.scorer,) if gains else ()),
         )
 
-    def supervise(self, settings: Settings, library: Library) -> Supervise:
-        s = settings
-        gains = Gains(s.w_d, s.alpha_d, s.w_r, s.order, s.half_positive, s.joined)
-        return multi_view(gains, s.scorer, naming_of(s, library))
+    return stages
 
 
-method = Cmig()
+def naming_of(settings: NamingSettings, library: Library) -> NamingRule:
+    """What counts as naming the right diagnosis, among the diagnoses that the cases list."""
+    return NamingRule(settings.naming, library.record.diagnoses)
+
+
+def _likeness(settings: Settings) -> Likeness:
+    if settings.diagnosis == "embedding":
+        return embedding(settings.encoder, settings.threshold)
+    if settings.diagnosis == "icd-tree":
+        return icd_tree(settings.release, settings.names)
+    return exact_match
+
+
+def _views(settings: Settings, library: Library) -> Supervise:
+    s = settings
+    gains = GainWeights(s.w_d, s.alpha_d, s.w_r, s.order, s.half_positive, s.joined)
+    return multi_view(gains, s.scorer, naming_of(s, library))
+
+
+# R_total = R_format + R_diag + R_doc; if the diagnosis is wrong, R_refine is added.
+method = Method(
+    paper=(
+        "C-MIG: Multi-view Information Gain-based Retrieval-Augmented Generation for Clinical "
+        "Diagnosis Reasoning (2026)"
+    ),
+    summary=(
+        "search and refine, paid by what documents and refinements add to a frozen reference's "
+        "belief in the truth"
+    ),
+    settings=Settings,
+    environment={**SEARCHES, "subqueries": 3},
+    stages=search_stages(_likeness, _views),
+    printed={
+        **with_reward(
+            PRINTED,
+            w_d=1.0,
+            alpha_d=1.0,
+            w_r=0.1,
+            order=2,
+            half_positive=True,
+            diagnosis="exact",
+            scorer="reference",
+            granularity="sequence",
+        ),
+        "environment": {**PRINTED["environment"], "subqueries": 3},
+    },
+    notes=lambda s: encoder_notes(s.encoder) if s.diagnosis == "embedding" else (),
+)

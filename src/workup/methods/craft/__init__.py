@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from workup.core.case import Case
 from workup.core.episode import Batch, Episode, Score, Scores
-from workup.core.ports import Environment, Instruments, Reward
+from workup.core.ports import Environment, Instruments, Reward, Teaching
+from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.methods.base.outcome import malformed, naive, score_each
-from workup.methods.craft.shared import ConsultationMethod, ConsultationSettings
+from workup.methods.base.printed import with_reward
 from workup.metrics.facts import (
     critical_ratio,
     criticality_recall,
@@ -19,8 +20,28 @@ from workup.metrics.facts import (
     need_weights,
     noise_ratio,
 )
+from workup.rl.credit import Normalise, zscore
 
 Variant = Literal["crit", "crit+aux", "info-recall", "naive"]
+CONSULTATION: Mapping[str, Any] = {"name": "consultation"}
+PRINTED: Mapping[str, Any] = {"loss_type": "grpo", "reward": {"normalise": "group_std"}}
+"""CRAFT prints formulas (Sec. 3.4) and no values."""
+
+
+class ConsultationSettings(BaseModel):
+    """What method and baseline share; the README gives the reasons for the defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    penalty: float = Field(
+        0.2, ge=0, description="taken off a trajectory without a valid diagnosis"
+    )
+    normalise: Normalise = Field(
+        "batch_std", description="how returns become advantages; group_std is GRPO as printed"
+    )
+    focus: float = Field(
+        0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has"
+    )
 
 
 class Settings(ConsultationSettings):
@@ -40,28 +61,21 @@ class Settings(ConsultationSettings):
     )
 
 
-class Craft(ConsultationMethod):
-    """R(τ) = (α·CR(τ) + β)·acc(d̂, d*) − λ·t/T."""
-
-    paper = (
-        "Learning What Matters: Criticality-Guided Reinforcement Learning for Sequential "
-        "Clinical Diagnosis (2026)"
+def warm_then_grpo(
+    settings: ConsultationSettings, reward: Reward, fits: Callable[[Case], None] = lambda case: None
+) -> Sequence[Stage]:
+    """A warm start, then GRPO paid by `reward`; `fits` refuses a case that it cannot score."""
+    return (
+        SftStage("warm start", Teaching(focus=settings.focus).demonstrate),
+        GrpoStage("grpo", reward, zscore(settings.normalise), fits=fits),
     )
-    summary = (
-        "criticality-weighted reward: a right diagnosis pays more, the more critical evidence "
-        "stands behind it"
-    )
-    settings: type[Settings] = Settings
-    printed: Mapping[str, Any] = {
-        **ConsultationMethod.printed,
-        "reward": {**ConsultationMethod.printed["reward"], "variant": "crit"},
-    }
 
-    def reward(self, settings: Settings, environment: Environment) -> Reward:
-        return craft_reward(settings, environment.max_turns)
 
-    def fits(self, settings: Settings) -> Callable[[Case], None]:
-        return need_weights if settings.variant in ("crit", "crit+aux") else super().fits(settings)
+def stages(settings: Settings, environment: Environment) -> Sequence[Stage]:
+    reward = craft_reward(settings, environment.max_turns)
+    if settings.variant in ("crit", "crit+aux"):
+        return warm_then_grpo(settings, reward, need_weights)
+    return warm_then_grpo(settings, reward)
 
 
 def R(CR: float, acc: float, t: int, T: int, α: float, β: float, λ: float) -> float:
@@ -109,4 +123,17 @@ def score(episode: Episode, acc: float, settings: Settings, T: int) -> Score:
     return Score.at_end(episode, total, **terms)
 
 
-method = Craft()
+method = Method(
+    paper=(
+        "Learning What Matters: Criticality-Guided Reinforcement Learning for Sequential "
+        "Clinical Diagnosis (2026)"
+    ),
+    summary=(
+        "criticality-weighted reward: a right diagnosis pays more, the more critical evidence "
+        "stands behind it"
+    ),
+    settings=Settings,
+    environment=CONSULTATION,
+    stages=stages,
+    printed=with_reward(PRINTED, variant="crit"),
+)

@@ -20,13 +20,13 @@ from workup.core.ports import Instruments, Reward
 from workup.core.stages import Settle
 from workup.environments.base.lists import ORDER, candidates, errors_in
 from workup.environments.evidence import EXAMINING, RANKING, EvidenceSeeking
-from workup.roles.judges.questions import Appraised, Ordered, Placed, Ranked
+from workup.roles.judges.questions import Appraised, Ordered, RankingQuestion, RankingVerdict
 
 Rank = Literal["ranked", "binary"]
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class RewardWeights:
     """The constants of Eqs. 1 to 3; the defaults are those of Sec. 4.1.
 
     τ_1 holds while only preliminary information is shown, τ_2 once results are. With `rank`
@@ -42,10 +42,10 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class TurnVerdict:
     """What the judges said of one turn: of its list, and of its orders (None in a last turn)."""
 
-    placed: Placed
+    placed: RankingVerdict
     appraised: Appraised | None = None
 
 
@@ -68,7 +68,7 @@ def R_d(i: int, D: int, τ: float) -> float:
     return math.exp(-(i - 1) / τ) * math.expm1(-1 / τ) / math.expm1(-D / τ)
 
 
-def ranked_reward(environment: EvidenceSeeking, weights: Weights) -> tuple[Reward, Settle]:
+def ranked_reward(environment: EvidenceSeeking, weights: RewardWeights) -> tuple[Reward, Settle]:
     """The rewards of all turns, each on its own (ES-4), and what settles their episodes.
 
     An episode that a judge cannot decide about is failed where the stage settles it; a reward of
@@ -102,12 +102,12 @@ class Judges:
 
     def __init__(self, environment: EvidenceSeeking) -> None:
         self._world = environment
-        self._known: dict[tuple[str, Action], Judged] = {}
+        self._known: dict[tuple[str, Action], TurnVerdict] = {}
 
     def forget(self) -> None:
         self._known.clear()
 
-    async def judged(self, episode: Episode) -> Mapping[int, Judged]:
+    async def judged(self, episode: Episode) -> Mapping[int, TurnVerdict]:
         """The verdict on each turn without an error of format, by the turn's place.
 
         Raises RolloutError where a judge gives no usable verdict.
@@ -119,18 +119,18 @@ class Judges:
         verdicts = await asyncio.gather(*(self._turn(episode.case, each) for each in actions))
         return dict(zip(places, verdicts, strict=True))
 
-    async def _turn(self, case: Case, action: Action) -> Judged:
+    async def _turn(self, case: Case, action: Action) -> TurnVerdict:
         if (case.id, action) not in self._known:
             listed = candidates(action)
             placed = await self._placed(listed, case)
             appraised = None
             if action.kind != DIAGNOSE:
                 appraised = await self._world.examining.judge(Ordered(action.content, listed))
-            self._known[case.id, action] = Judged(placed, appraised)
+            self._known[case.id, action] = TurnVerdict(placed, appraised)
         return self._known[case.id, action]
 
-    async def _placed(self, listed: tuple[str, ...], case: Case) -> Placed:
-        placed = await self._world.ranking.judge(Ranked(listed, case))
+    async def _placed(self, listed: tuple[str, ...], case: Case) -> RankingVerdict:
+        placed = await self._world.ranking.judge(RankingQuestion(listed, case))
         if placed.total != len(listed) or placed.position > len(listed):
             raise RolloutError(
                 f"the judge of lists saw {placed.total} candidates and a hit at "
@@ -151,7 +151,10 @@ def n_f(episode: Episode, place: int, environment: EvidenceSeeking) -> int:
 
 
 def score(
-    episode: Episode, judged: Mapping[int, Judged], environment: EvidenceSeeking, weights: Weights
+    episode: Episode,
+    judged: Mapping[int, TurnVerdict],
+    environment: EvidenceSeeking,
+    weights: RewardWeights,
 ) -> Score:
     """One episode's score, turn by turn; its `parts` are the terms of the sum."""
     w = weights
@@ -170,7 +173,7 @@ def score(
     return Score(tuple(turns), parts)
 
 
-def _terms(judged: Judged, τ: float, w: Weights) -> dict[str, float]:
+def _terms(judged: TurnVerdict, τ: float, w: RewardWeights) -> dict[str, float]:
     """The terms of Eq. 1 for a turn without an error of format.
 
     The judge gives a list with a hack the position −1, so its R_d is 0.
@@ -184,7 +187,7 @@ def _terms(judged: Judged, τ: float, w: Weights) -> dict[str, float]:
     }
 
 
-def fits(environment: EvidenceSeeking, weights: Weights) -> None:
+def fits(environment: EvidenceSeeking, weights: RewardWeights) -> None:
     """Raises UserError where the built-in judges know too little of the cases of `environment`."""
     if not environment.ranks:
         raise UserError(

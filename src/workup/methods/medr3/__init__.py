@@ -5,10 +5,54 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from workup.methods.medr3.progressive import STAGES, Component
-from workup.methods.medr3.shared import PRINTED, GraphSettings, ReasoningMethod
+from workup.core.ports import Environment, Teaching
+from workup.core.stages import GrpoStage, Method, SftStage, Stage
+from workup.environments.reasoning import reasoning_of
+from workup.methods.base.encoders import AUTO, Embed, EncoderName, embedder, trigrams
+from workup.methods.base.outcome import Marking, Partly
+from workup.methods.base.printed import with_reward
+from workup.methods.medr3.graphs import LongestOf
+from workup.methods.medr3.progressive import STAGES, Component, Reads, check, progressive
+from workup.rl.credit import Normalise, zscore
+
+SIX_TURNS: Mapping[str, Any] = {"name": "reasoning", "max_turns": 6}
+PRINTED: Mapping[str, Any] = {
+    "batch": 256,
+    "group": 16,
+    "lr": 1e-6,
+    "steps": 41,
+    "concurrency": 1024,
+    "environment": {"passages": 5},
+    "reward": {"least": 3, "partly": 0.5, "marking": "printed", "normalise": "group_std"},
+}
+"""What Med-R³ prints for its training (Eqs. 3 and 8, experimental setup).
+
+`steps` are those of one stage: an epoch of 10,521 questions in batches of 256. A rollout batch is
+64 questions with 16 rollouts each.
+"""
+
+
+class ReasoningSettings(BaseModel):
+    """The settings of Med-R³ and its baselines; the README gives the reasons for the defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    least: int = Field(3, ge=1, description="θ: searches from which their number pays (Eq. 8)")
+    partly: float = Field(
+        0.5, ge=0, le=1, description="what a partly right answer pays; 0 makes it a wrong one"
+    )
+    marking: Marking = Field(
+        "strict",
+        description=(
+            "which partly right answers pay: strict, those that assert what they name and name no "
+            "more than 1 / partly diseases; printed, all"
+        ),
+    )
+    normalise: Normalise = Field(
+        "group_std", description="how returns become advantages; group_std is GRPO as printed"
+    )
 
 
 def stages_of(recipe: str) -> tuple[tuple[int, ...], ...]:
@@ -35,15 +79,24 @@ def _known(recipe: str) -> str:
     return recipe
 
 
-def _typed(recipe: object) -> object:
-    """The recipe as text: reward.recipe=3, a single stage, is read as a number."""
-    return str(recipe) if type(recipe) is int else recipe
-
-
-class Settings(GraphSettings):
+class Settings(ReasoningSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
-    recipe: Annotated[str, BeforeValidator(_typed), AfterValidator(_known)] = Field(
+    longest: LongestOf = Field(
+        "shorter",
+        description="K: the shorter of the two longest paths (as printed), or the reference's",
+    )
+    encoder: EncoderName = Field(
+        AUTO,
+        validate_default=True,
+        description="semantic likeness: a sentence-transformers model, trigrams or auto",
+    )
+    # `reward.recipe=3`, a single stage, is read as a number.
+    recipe: Annotated[
+        str,
+        BeforeValidator(lambda typed: str(typed) if type(typed) is int else typed),
+        AfterValidator(_known),
+    ] = Field(
         "1>2>3", description="stages in order; 1&2&3 merges them, 2>3 leaves one out, 2>1>3 swaps"
     )
     without: tuple[Component, ...] = Field(
@@ -51,29 +104,52 @@ class Settings(GraphSettings):
     )
 
 
-class MedR3(ReasoningMethod):
+def stages(settings: Settings, environment: Environment) -> Sequence[Stage]:
     """Each stage is paid the sum of its components, all in [0, 1]."""
+    rewards = {
+        "stage " + "&".join(map(str, merged)): [
+            name
+            for name in dict.fromkeys(name for number in merged for name in STAGES[number])
+            if name not in settings.without
+        ]
+        for merged in stages_of(settings.recipe)
+    }
+    embed = embedder(settings.encoder)
+    return warm_then_grpo(settings, environment, rewards, embed, settings.longest)
 
-    paper = (
+
+def warm_then_grpo(
+    settings: ReasoningSettings,
+    environment: Environment,
+    rewards: Mapping[str, Sequence[Component]],
+    embed: Embed = trigrams,
+    longest: LongestOf = "shorter",
+) -> Sequence[Stage]:
+    """A warm start, then GRPO in stages: the name of each, and the components of its reward.
+
+    `embed` and `longest` decide how reasoning is compared with references, where it is.
+    """
+    world = reasoning_of(environment)
+    partly = Partly(settings.partly, settings.marking, world.record.diagnoses)
+    reads = Reads(embed, longest, settings.least, partly)
+    made: list[Stage] = [SftStage("warm start", Teaching().demonstrate)]
+    for name, components in rewards.items():
+        reward, settle = progressive(world, components, reads)
+        credit, fits = zscore(settings.normalise), check(world, components)
+        made.append(GrpoStage(name, reward, credit, fits=fits, settle=settle))
+    return made
+
+
+method = Method(
+    paper=(
         "Med-R3: Enhancing Medical Retrieval-Augmented Reasoning of LLMs via Progressive "
         "Reinforcement Learning (2025)"
-    )
-    summary = "one thought with searches; three stages: paid for reasoning, for retrieval, for both"
-    settings: type[Settings] = Settings
-    printed: Mapping[str, Any] = {
-        **PRINTED,
-        "reward": {**PRINTED["reward"], "recipe": "1>2>3", "longest": "shorter"},
-    }
-
-    def rewards(self, settings: Settings) -> Mapping[str, Sequence[Component]]:
-        return {
-            "stage " + "&".join(map(str, merged)): [
-                name
-                for name in dict.fromkeys(name for number in merged for name in STAGES[number])
-                if name not in settings.without
-            ]
-            for merged in stages_of(settings.recipe)
-        }
-
-
-method = MedR3()
+    ),
+    summary=(
+        "one thought with searches; three stages: paid for reasoning, for retrieval, for both"
+    ),
+    settings=Settings,
+    environment=SIX_TURNS,
+    stages=stages,
+    printed=with_reward(PRINTED, recipe="1>2>3", longest="shorter"),
+)

@@ -25,6 +25,7 @@ from workup.core.stages import Settle
 from workup.environments.base.searching import SEARCH
 from workup.environments.base.thoughts import Process, thought, well_formed
 from workup.environments.reasoning import EXTRACTOR, GRADER, Reasoning
+from workup.methods.base.encoders import Embed
 from workup.methods.base.outcome import Partly, graded
 from workup.methods.medr3.graphs import (
     Graph,
@@ -40,7 +41,6 @@ from workup.methods.medr3.graphs import (
 Component = Literal[
     "format", "answer", "semantic", "statistic", "logical", "searches", "quality", "breadth"
 ]
-Embed = Callable[[Sequence[str]], NDArray[np.floating]]
 
 STAGES: Mapping[int, tuple[Component, ...]] = {
     1: ("format", "answer", "semantic", "statistic", "logical", "searches"),

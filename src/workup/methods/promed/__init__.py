@@ -9,22 +9,25 @@ from functools import cache
 from itertools import chain
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from workup.core.episode import Batch, Episode, Score, Scores
-from workup.core.ports import DOCTOR, LIVE, REFERENCE, Credit, Environment, Instruments, Reward
-from workup.core.stages import GrpoStage, KeptStage, SearchStage, Stage
+from workup.core.ports import (
+    DOCTOR,
+    LIVE,
+    REFERENCE,
+    Credit,
+    Environment,
+    Instruments,
+    Reward,
+    Teaching,
+)
+from workup.core.stages import GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
 from workup.methods.base.outcome import accuracy, malformed
+from workup.methods.base.printed import with_reward
 from workup.methods.promed.question_gains import FactOrder, Facts, Weighing, question_gains
 from workup.methods.promed.shapley import ShapleySettings, Truncation
-from workup.methods.promed.shared import (
-    IMITATION,
-    REINFORCEMENT,
-    OutcomeSettings,
-    QuestioningMethod,
-    warm_start,
-)
-from workup.methods.promed.understanding import Understanding, Written, identified
+from workup.methods.promed.understanding import Understanding, WrittenSummary, identified
 from workup.rl.credit import Baseline, Normalise, to_go, token_zscore, zscore
 from workup.rl.explorers import best, tree_search
 from workup.rl.treesearch import Extent, Search
@@ -34,7 +37,38 @@ Process = Literal["sig", "ig", "none"]
 Assign = Literal["token", "token-all", "to-go", "trajectory"]
 Shares = Literal["clipped", "printed"]
 CHECKER = "checker"
+SUMMARIES = 0.25  # share of demonstrations that state facts at once, as prompts of scorers do
 NOTHING = 1e-9  # a smaller sum of gains is taken for 0: the gains have cancelled, up to rounding
+QUESTIONS: Mapping[str, Any] = {"name": "questioning", "max_turns": 11}
+
+LORA: Mapping[str, Any] = {"lora": {"r": 8}, "environment": {"max_turns": 11}}
+"""What ProMed prints for all of its training (App. H.2): adapters, and 10 questions at most."""
+
+IMITATION: Mapping[str, Any] = {
+    **LORA,
+    "tuning": {"lr": 5e-5, "batch": 64, "epochs": 1.0},
+    "reward": {"cases": 0},
+}
+"""The same for supervised fine-tuning, with the rate for Qwen3 models (1e-4 for LLaMA models)."""
+
+REINFORCEMENT: Mapping[str, Any] = {**LORA, "steps": 200, "batch": 1, "group": 4}
+"""The same for GRPO."""
+
+
+class QuestioningSettings(BaseModel):
+    """The settings of ProMed and its baselines; the README gives the reasons for the defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    focus: float = Field(
+        0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has"
+    )
+
+
+class OutcomeSettings(QuestioningSettings):
+    """Settings of the methods that play episodes and learn whether the answer was right."""
+
+    penalty: float = Field(0.2, ge=0, description="taken off an episode without an answer")
 
 
 class Settings(OutcomeSettings, Extent):
@@ -112,58 +146,26 @@ class Settings(OutcomeSettings, Extent):
         return (CHECKER,) if self.understanding == "written" and self.process != "none" else ()
 
 
-class Promed(QuestioningMethod):
-    """R(τ) = α·1(A' = A*) + β·Σ_t SIG(q_t), distributed over the actions."""
+def stages(settings: Settings, environment: Environment) -> Sequence[Stage]:
+    """Both stages of ProMed behind a warm start: imitation of what a search finds, then GRPO."""
+    s = settings
+    reward = promed_reward(s, environment)
+    reinforce = GrpoStage("grpo", reward, credit(s), s.scorers, models=s.models)
+    if not s.search:
+        return warm_start(s), reinforce
+    look = tree_search(Search(**s.model_dump(include=set(Extent.model_fields))))
+    # A search uses only R(τ), so it does not matter how R is distributed over the turns.
+    searched = s.model_copy(update={"alpha": s.search_alpha, "beta": s.search_beta})
+    value = promed_reward(searched, environment)
+    found = SearchStage("tree search", look, value, best, s.cases, s.scorers, s.models)
+    return warm_start(s), found, KeptStage("sft", of=found.name), reinforce
 
-    paper = (
-        "ProMed: Shapley Information Gain Guided Reinforcement Learning for Proactive Medical "
-        "LLMs (2026)"
-    )
-    summary = (
-        "questions paid by the Shapley values of the facts they bring to light, rewards "
-        "distributed over actions"
-    )
-    settings: type[Settings] = Settings
-    printed: Mapping[str, Any] = {
-        **IMITATION,
-        **REINFORCEMENT,
-        "reward": {
-            **IMITATION["reward"],
-            "alpha": 4.0,
-            "beta": 2.0,
-            "handed": 0.25,
-            "shares": "printed",
-            "process": "sig",
-            "credit": "token",
-            "model_aware": True,
-            "antithetic": False,
-            "truncation": "literal",
-            "epsilon": 0.01,
-            "facts": "all",
-            "understanding": "written",
-            "penalty": 0.0,
-            "search_alpha": 2.0,
-            "search_beta": 1.0,
-            "exploration": 2.2,
-            "width": 8,
-            "iterations": 5,
-            "depth": 10,
-            "expand": 1,
-        },
-    }
 
-    def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
-        s = settings
-        reward = promed_reward(s, environment)
-        reinforce = GrpoStage("grpo", reward, credit(s), s.scorers, models=s.models)
-        if not s.search:
-            return warm_start(s), reinforce
-        look = tree_search(Search(**s.model_dump(include=set(Extent.model_fields))))
-        # A search uses only R(τ), so it does not matter how R is distributed over the turns.
-        searched = s.model_copy(update={"alpha": s.search_alpha, "beta": s.search_beta})
-        value = promed_reward(searched, environment)
-        found = SearchStage("tree search", look, value, best, s.cases, s.scorers, s.models)
-        return warm_start(s), found, KeptStage("sft", of=found.name), reinforce
+def warm_start(settings: QuestioningSettings) -> SftStage:
+    """The same warm start for all, so that the methods differ only in what follows."""
+    return SftStage(
+        "warm start", Teaching(focus=settings.focus, summary_share=SUMMARIES).demonstrate
+    )
 
 
 def R(correct: float, SIG: Sequence[float], α: float, β: float) -> float:
@@ -253,7 +255,7 @@ async def gains(
 def understanding(settings: Settings, instruments: Instruments) -> Understanding:
     if settings.understanding == "identity":
         return identified
-    return Written(instruments.model(DOCTOR), EntailmentJudge(instruments.model(CHECKER)))
+    return WrittenSummary(instruments.model(DOCTOR), EntailmentJudge(instruments.model(CHECKER)))
 
 
 def score(
@@ -274,4 +276,40 @@ def score(
     return Score(turns, parts | ({"giveaways": float(giveaways)} if giveaways else {}))
 
 
-method = Promed()
+# R(τ) = α·1(A' = A*) + β·Σ_t SIG(q_t), distributed over the actions.
+method = Method(
+    paper=(
+        "ProMed: Shapley Information Gain Guided Reinforcement Learning for Proactive Medical "
+        "LLMs (2026)"
+    ),
+    summary=(
+        "questions paid by the Shapley values of the facts they bring to light, rewards "
+        "distributed over actions"
+    ),
+    settings=Settings,
+    environment=QUESTIONS,
+    stages=stages,
+    printed=with_reward(
+        {**IMITATION, **REINFORCEMENT},
+        alpha=4.0,
+        beta=2.0,
+        handed=0.25,
+        shares="printed",
+        process="sig",
+        credit="token",
+        model_aware=True,
+        antithetic=False,
+        truncation="literal",
+        epsilon=0.01,
+        facts="all",
+        understanding="written",
+        penalty=0.0,
+        search_alpha=2.0,
+        search_beta=1.0,
+        exploration=2.2,
+        width=8,
+        iterations=5,
+        depth=10,
+        expand=1,
+    ),
+)

@@ -175,7 +175,8 @@ async def estimate(game: Game, n: int, plan: ShapleySettings, seed: Sequence[int
     if n == 0:
         return Shapley((), ())
     everything = plan.truncation != "literal" and factorial(n) <= plan.permutations
-    draws = _all_orders(n) if everything else _draws(n, plan, seed)
+    each: Iterator[tuple[Coalition, ...]] = ((order,) for order in permutations(range(n)))
+    draws = each if everything else _draws(n, plan, seed)
     running = _Running(n, plan)
     while together := list(islice(draws, plan.permutations if everything else plan.draws_at_once)):
         walks = iter(await _walks(game, [order for draw in together for order in draw]))
@@ -190,10 +191,6 @@ async def estimate(game: Game, n: int, plan: ShapleySettings, seed: Sequence[int
         running.count,
         everything or running.settled,
     )
-
-
-def _all_orders(n: int) -> Iterator[tuple[Coalition, ...]]:
-    return ((order,) for order in permutations(range(n)))
 
 
 def _draws(n: int, plan: ShapleySettings, seed: Sequence[int]) -> Iterator[tuple[Coalition, ...]]:

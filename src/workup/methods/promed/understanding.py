@@ -47,7 +47,7 @@ async def identified(episode: Episode, facts: Sequence[Fact]) -> Sequence[frozen
 
 
 @dataclass
-class Written:
+class WrittenSummary:
     """U from the doctor's own words (PM-3).
 
     U_0 comes from a summary of the opening alone, so that no reward is paid for its content.
@@ -127,18 +127,17 @@ def _messages(episode: Episode, past: Sequence[Turn]) -> tuple[Message, ...]:
     What the doctor wrote in the patient's place was never said, so it is left out.
     """
     sections = [("what was known at first", clean(episode.opening[-1].content, LONGEST_START))]
-    lines = [line for turn in past if turn.action.content for line in _exchange(turn)]
+    lines = [
+        f"{who}: {' '.join(clean(text, LONGEST_LINE).split())}"
+        for turn in past
+        if turn.action.content
+        for who, text in (
+            ("Doctor", turn.action.content[0]),
+            *(("Patient", message.content) for message in turn.observation.messages),
+        )
+    ]
     if lines:
         sections.append(("what was asked and answered", "\n".join(lines)))
     return Message("system", f"{_INSTRUCTIONS}\n\n{RULES}"), Message(
         "user", f"{fenced(sections)}\n\n{_CLOSING}"
     )
-
-
-def _exchange(turn: Turn) -> list[str]:
-    answers = [f"Patient: {_line(message.content)}" for message in turn.observation.messages]
-    return [f"Doctor: {_line(turn.action.content[0])}", *answers]
-
-
-def _line(text: str) -> str:
-    return " ".join(clean(text, LONGEST_LINE).split())

@@ -21,7 +21,13 @@ from workup.metrics.metric import PAGED, Metric
 from workup.roles.judges.assessor import Panel
 from workup.roles.judges.exact import ExactExaminations, ExactRanking
 from workup.roles.judges.examinations import ExaminationJudge
-from workup.roles.judges.questions import Appraised, Ordered, Placed, Ranked, Standing
+from workup.roles.judges.questions import (
+    Appraised,
+    CandidateStanding,
+    Ordered,
+    RankingQuestion,
+    RankingVerdict,
+)
 from workup.roles.judges.ranking import RankingJudge
 
 RANKING, EXAMINING = "ranking", "examinations"
@@ -99,7 +105,7 @@ class _Differential:
 
     def __init__(
         self,
-        ranking: Panel[Ranked, Placed],
+        ranking: Panel[RankingQuestion, RankingVerdict],
         examining: Panel[Ordered, Appraised],
         *,
         hacks: bool,
@@ -120,7 +126,7 @@ class _Differential:
         """diff_acc, initial and hacks; of a turn without a list no judge is asked."""
         written = [candidates(turn.action) for turn in episode.turns]
         begun = any(written[:1])
-        questions = [Ranked(each, episode.case) for each in written if each]
+        questions = [RankingQuestion(each, episode.case) for each in written if each]
         opinions = await asyncio.gather(*map(self._ranking.judge, questions))
         found = {}
         for judge in self._ranking.names:
@@ -128,8 +134,8 @@ class _Differential:
             first = lists[0].standings if begun else ()
             spoilt = [float(bool(each.hacks)) for each in lists]
             found[judge] = {
-                "diff_acc": float(Standing.SAME in first),
-                "initial": float(first[:1] == (Standing.SAME,)),
+                "diff_acc": float(CandidateStanding.SAME in first),
+                "initial": float(first[:1] == (CandidateStanding.SAME,)),
                 "hacks": fmean(spoilt) if spoilt and self._hacks else None,
             }
         return averaged(found)

@@ -14,7 +14,7 @@ from workup.metrics.extra import Measure, Models, Values, averaged
 from workup.metrics.metric import PAGED, Metric
 from workup.roles.judges.assessor import Panel
 from workup.roles.judges.exact import ExactRanking
-from workup.roles.judges.questions import Placed, Ranked, Standing
+from workup.roles.judges.questions import CandidateStanding, RankingQuestion, RankingVerdict
 from workup.roles.judges.ranking import RankingJudge
 
 RANKING = "ranking"
@@ -46,7 +46,7 @@ METRICS = (
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
     """The measure; `option` is ignored."""
     ranking = {name: RankingJudge(model) for name, model in models.get(RANKING, {}).items()}
-    judges: Panel[Ranked, Placed] = Panel(ranking or {"exact": ExactRanking()})
+    judges: Panel[RankingQuestion, RankingVerdict] = Panel(ranking or {"exact": ExactRanking()})
 
     async def measure(episode: Episode, correct: bool) -> Values:
         """top_1, top_3, top_10 ∈ {0, 1} and reciprocal_rank ∈ [0, 1] of the last turn's list.
@@ -57,15 +57,15 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
         listed = candidates(episode.turns[-1].action) if episode.turns else ()
         if not listed:
             return averaged({name: _values(0) for name in judges.names})
-        placed = await judges.judge(Ranked(listed, episode.case))
+        placed = await judges.judge(RankingQuestion(listed, episode.case))
         return averaged({name: _values(_place(each)) for name, each in placed.verdicts.items()})
 
     return measure
 
 
-def _place(placed: Placed) -> int:
+def _place(placed: RankingVerdict) -> int:
     """Where the truth first stands, from 1; 0 where it does not."""
-    same = Standing.SAME
+    same = CandidateStanding.SAME
     return placed.standings.index(same) + 1 if same in placed.standings else 0
 
 

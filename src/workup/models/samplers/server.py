@@ -19,7 +19,7 @@ from httpx2 import AsyncClient, ConnectError, HTTPError, Limits, Timeout
 
 from workup.core.errors import RolloutError, UserError, WorkupError
 from workup.core.ports import LivePolicy
-from workup.models.remote import COLDEST, Drawn, Known, OwnLoop, RemotePolicy
+from workup.models.remote import COLDEST, Drawn, KnownModel, OwnLoop, RemotePolicy
 from workup.models.remote_model import RemoteModel
 from workup.models.samplers import How
 
@@ -42,7 +42,7 @@ class ServerPolicy(RemotePolicy):
 
     fault = RolloutError
 
-    def __init__(self, known: Known, how: How, address: str, names: Sequence[str]) -> None:
+    def __init__(self, known: KnownModel, how: How, address: str, names: Sequence[str]) -> None:
         super().__init__(known, how)
         self.address, self._loop = address, OwnLoop("server")
         self.who, self.patience = f"the server at {address}", PATIENCE
@@ -191,7 +191,7 @@ def _short(said: Any) -> str:
 def open(place: str, how: How) -> RemoteModel[ServerPolicy]:
     """The model of a folder or a hub id, as a server serves it."""
     address = _address(how.address)
-    known = Known.of(place)
+    known = KnownModel.of(place)
     names = [place, str(Path(place).expanduser().resolve()), known.folder]
     return RemoteModel(place, how, ServerPolicy(known, how, address, names), known.config)
 

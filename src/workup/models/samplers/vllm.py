@@ -21,7 +21,7 @@ from workup.core.errors import RolloutError, UserError, WorkupError
 from workup.core.extras import wanted
 from workup.models import lora
 from workup.models.chat_tokens import endings
-from workup.models.remote import Drawn, Known, OwnLoop, RemotePolicy
+from workup.models.remote import Drawn, KnownModel, OwnLoop, RemotePolicy
 from workup.models.remote_model import RemoteModel
 from workup.models.samplers import How
 from workup.models.transfer import opened
@@ -33,7 +33,7 @@ BLOCK = 32  # tokens of a block of the prefix cache; on CPU a multiple of 32
 PASS = 8_192  # tokens of a forward pass on CPU, unless the context is longer
 
 
-class Engine(OwnLoop):
+class VllmEngine(OwnLoop):
     """vLLM's engine on an event loop of its own."""
 
     def __init__(self) -> None:
@@ -109,13 +109,15 @@ class VllmPolicy(RemotePolicy):
     `kept` is a temporary folder that holds them, if one does.
     """
 
-    def __init__(self, known: Known, how: How, kept: TemporaryDirectory[str] | None = None) -> None:
+    def __init__(
+        self, known: KnownModel, how: How, kept: TemporaryDirectory[str] | None = None
+    ) -> None:
         super().__init__(known, how)
         self._kept = kept
         self.place, self.how, self.version = known.folder, how, "default"
         text = known.config.get_text_config()
         self.space = _space(text, self.context, how) if _on_cpu() else 0
-        self.engine = Engine()
+        self.engine = VllmEngine()
         self._ready: asyncio.Task[None] | None = None
         self._preparing = asyncio.Lock()
         self.close = weakref.finalize(self, self.engine.close)
@@ -178,7 +180,7 @@ class LiveVllmPolicy(VllmPolicy):
         folder = TemporaryDirectory(prefix="workup-vllm-")
         precise = str(model.dtype).removeprefix("torch.")
         eos = endings(model.generation_config, tokenizer)
-        known = Known(folder.name, model.config, tokenizer, eos)
+        known = KnownModel(folder.name, model.config, tokenizer, eos)
         super().__init__(known, replace(how, dtype=precise), folder)
         self.model = model
         self._syncs = 0
@@ -216,7 +218,7 @@ def open(place: str, how: How) -> RemoteModel[VllmPolicy]:
     from workup.models.weights import load
 
     _installed()
-    known, kept = Known.of(place), None
+    known, kept = KnownModel.of(place), None
     if lora.base_of(known.folder) is not None:  # vLLM takes whole weights
         kept = TemporaryDirectory(prefix="workup-vllm-")
         write_whole(*load(place, dtype=how.dtype, device="cpu"), Path(kept.name))

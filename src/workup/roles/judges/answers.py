@@ -13,11 +13,11 @@ from workup.core.ports import Model
 from workup.roles.fence import clean, numbered
 from workup.roles.judges.assessor import Rubric, consult
 from workup.roles.judges.diagnosis import LONGEST_ANSWER, LONGEST_NAME
-from workup.roles.judges.questions import Answered, Mark
+from workup.roles.judges.questions import Answered, MarkVerdict
 from workup.roles.judges.ranking import LONGEST_PRESENTATION
 
 
-class _Answer(BaseModel):
+class _AnswerVerdict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reason: str
@@ -53,9 +53,9 @@ class AnswerJudge:
     def __init__(self, model: Model) -> None:
         self._model = model
 
-    async def judge(self, question: Answered) -> Mark:
+    async def judge(self, question: Answered) -> MarkVerdict:
         if not question.answer.strip():
-            return Mark(1)
+            return MarkVerdict(1)
         case = question.case
         asked = "\n".join(filter(None, (case.presentation, case.question)))
         answer = await consult(
@@ -70,6 +70,6 @@ class AnswerJudge:
                 ),
                 ("answer to mark", clean(question.answer, LONGEST_ANSWER)),
             ],
-            _Answer,
+            _AnswerVerdict,
         )
-        return Mark(answer.mark, answer.reason)
+        return MarkVerdict(answer.mark, answer.reason)

@@ -19,9 +19,9 @@ from workup.models.structured import Sizes, ask
 from workup.roles.fence import RULES, fenced
 
 Q_contra = TypeVar("Q_contra", contravariant=True)
-V_co = TypeVar("V_co", bound="Verdict", covariant=True)
+V_co = TypeVar("V_co", bound="JudgeVerdict", covariant=True)
 Q = TypeVar("Q")
-V = TypeVar("V", bound="Verdict")
+V = TypeVar("V", bound="JudgeVerdict")
 Answer = TypeVar("Answer", bound=BaseModel)
 Check = Callable[[Answer], str | None]
 CLOSING = (
@@ -30,7 +30,7 @@ CLOSING = (
 )
 
 
-class Verdict(Protocol):
+class JudgeVerdict(Protocol):
     """What a judge decided."""
 
     @property

@@ -14,13 +14,13 @@ from workup.core.case import Case
 from workup.core.ports import Model
 from workup.roles.fence import clean, numbered
 from workup.roles.judges.assessor import Panel, Rubric, consult
-from workup.roles.judges.questions import Grade, Graded, Named
+from workup.roles.judges.questions import Grade, Graded, NamingQuestion
 
 LONGEST_ANSWER = 4_000  # characters of an answer that a judge reads
 LONGEST_NAME = 300  # characters of one name in a list
 
 
-class _Answer(BaseModel):
+class _DiagnosisVerdict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reason: str
@@ -58,24 +58,24 @@ class DiagnosisJudge:
 
     async def same(self, answer: str, case: Case) -> bool:
         """Raises RolloutError when the model gives no usable answer."""
-        return (await self.judge(Named(answer, case))).grade is Grade.SAME
+        return (await self.judge(NamingQuestion(answer, case))).grade is Grade.SAME
 
     async def grade(self, answer: str, case: Case) -> float:
         """Raises RolloutError when the model gives no usable answer."""
-        return (await self.judge(Named(answer, case))).value
+        return (await self.judge(NamingQuestion(answer, case))).value
 
-    async def judge(self, question: Named) -> Graded:
+    async def judge(self, question: NamingQuestion) -> Graded:
         if not question.answer.strip():
             return Graded(Grade.WRONG)
         sections = [
             *reference(question.case),
             ("proposed diagnosis", clean(question.answer, LONGEST_ANSWER)),
         ]
-        answer = await consult(self._model, self.rubric, sections, _Answer)
+        answer = await consult(self._model, self.rubric, sections, _DiagnosisVerdict)
         return Graded(Grade[answer.grade.upper()], answer.reason)
 
 
-class DiagnosisPanel(Panel[Named, Graded]):
+class DiagnosisPanel(Panel[NamingQuestion, Graded]):
     """Several judges of a diagnosis as one, which is a `Judge` (port) too."""
 
     async def same(self, answer: str, case: Case) -> bool:
@@ -90,7 +90,7 @@ class DiagnosisPanel(Panel[Named, Graded]):
 
         Raises RolloutError when one of them fails.
         """
-        opinions = await self.judge(Named(answer, case))
+        opinions = await self.judge(NamingQuestion(answer, case))
         return median_low(graded.value for graded in opinions.verdicts.values())
 
 

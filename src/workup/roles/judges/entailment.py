@@ -30,7 +30,7 @@ class _Fact(BaseModel):
     entailed: bool
 
 
-class _Answer(BaseModel):
+class _EntailmentVerdict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     facts: list[_Fact]
@@ -82,7 +82,7 @@ class EntailmentJudge:
             self._model,
             self.rubric,
             sections,
-            _Answer,
+            _EntailmentVerdict,
             lambda answer: misaligned([each.number for each in answer.facts], len(facts)),
             one_each("facts", len(facts)),
         )

@@ -25,15 +25,15 @@ from workup.roles.judges.qualifiers import core
 from workup.roles.judges.questions import (
     Answered,
     Appraised,
+    CandidateStanding,
     Entailed,
     Grade,
     Graded,
-    Mark,
-    Named,
+    MarkVerdict,
+    NamingQuestion,
     Ordered,
-    Placed,
-    Ranked,
-    Standing,
+    RankingQuestion,
+    RankingVerdict,
     Stated,
     Worth,
 )
@@ -65,7 +65,7 @@ class ExactJudge:
     async def grade(self, answer: str, case: Case) -> float:
         return Graded(_grade(answer, case)).value
 
-    async def judge(self, question: Named) -> Graded:
+    async def judge(self, question: NamingQuestion) -> Graded:
         """The grade of an answer.
 
         Partly right is one of several names, or a code that is wider or narrower than the true one.
@@ -126,8 +126,8 @@ class ExactAnswer:
     It gives neither 2 nor 4.
     """
 
-    async def judge(self, question: Answered) -> Mark:
-        return Mark(
+    async def judge(self, question: Answered) -> MarkVerdict:
+        return MarkVerdict(
             {Grade.SAME: 5, Grade.PARTLY: 3, Grade.WRONG: 1}[_grade(question.answer, question.case)]
         )
 
@@ -149,26 +149,26 @@ class ExactRanking:
     def __init__(self, catalogue: Catalogue | None = None) -> None:
         self._catalogue = catalogue or clinic_catalogue()
 
-    async def judge(self, question: Ranked) -> Placed:
+    async def judge(self, question: RankingQuestion) -> RankingVerdict:
         case = question.case
-        return Placed(
+        return RankingVerdict(
             tuple(self._standing(candidate, case) for candidate in question.candidates),
             len(question.candidates),
         )
 
-    def _standing(self, candidate: str, case: Case) -> Standing:
+    def _standing(self, candidate: str, case: Case) -> CandidateStanding:
         if _same(candidate, case):
-            return Standing.SAME
+            return CandidateStanding.SAME
         if any(same_name(candidate, reference) for reference in case.truth.differentials):
-            return Standing.OTHER
+            return CandidateStanding.OTHER
         if found := self._catalogue.find(candidate):
             impossible = all(self._contradicts(entry, case) for entry in found)
-            return Standing.CONTRADICTS if impossible else Standing.OTHER
+            return CandidateStanding.CONTRADICTS if impossible else CandidateStanding.OTHER
         if name := _within(candidate, case, self._catalogue):
             return self._standing(name, case)
         if not (group := self._catalogue.around(candidate)):
-            return Standing.NONEXISTENT
-        return Standing.VAGUE if self._mirrors(group, case) else Standing.OTHER
+            return CandidateStanding.NONEXISTENT
+        return CandidateStanding.VAGUE if self._mirrors(group, case) else CandidateStanding.OTHER
 
     def _contradicts(self, entry: Entry, case: Case) -> bool:
         stated = {fact.item: fact.id.partition(":")[2] for fact in case.given}
@@ -212,7 +212,7 @@ class CredulousRanking:
     def __init__(self, catalogue: Catalogue | None = None) -> None:
         self._catalogue = catalogue or clinic_catalogue()
 
-    async def judge(self, question: Ranked) -> Placed:
+    async def judge(self, question: RankingQuestion) -> RankingVerdict:
         case = question.case
         own = self._catalogue.find(case.truth.diagnosis)
         hits = (
@@ -221,8 +221,10 @@ class CredulousRanking:
             or any(entry in own for entry in self._catalogue.around(candidate))
             for candidate in question.candidates
         )
-        standings = tuple(Standing.SAME if hit else Standing.OTHER for hit in hits)
-        return Placed(standings, len(question.candidates))
+        standings = tuple(
+            CandidateStanding.SAME if hit else CandidateStanding.OTHER for hit in hits
+        )
+        return RankingVerdict(standings, len(question.candidates))
 
 
 class ExactExaminations:

@@ -25,7 +25,7 @@ class _Examination(BaseModel):
     worth: Worth
 
 
-class _Answer(BaseModel):
+class _ExaminationVerdict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reason: str
@@ -77,7 +77,7 @@ class ExaminationJudge:
             self._model,
             self.rubric,
             sections,
-            _Answer,
+            _ExaminationVerdict,
             lambda answer: misaligned([each.number for each in answer.examinations], len(read)),
             one_each("examinations", len(read)),
         )

@@ -62,7 +62,7 @@ class LevelJudge(Protocol):
     async def levels(self, passages: Sequence[Passage]) -> tuple[int, ...]: ...
 
 
-class _Answer(BaseModel):
+class _LevelVerdict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reason: str
@@ -105,4 +105,4 @@ class ModelLevels:
 
     async def _judged(self, passage: Passage) -> int:
         text = clean(f"{passage.title}\n{passage.text}".strip(), LONGEST_DOCUMENT)
-        return (await consult(self._model, RUBRIC, [("text", text)], _Answer)).level
+        return (await consult(self._model, RUBRIC, [("text", text)], _LevelVerdict)).level

@@ -18,7 +18,7 @@ class Grade(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamingQuestion:
     """Does `answer` name the true diagnosis of `case` (MR-3)?"""
 
     answer: str
@@ -42,14 +42,14 @@ class Graded:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankingQuestion:
     """The place of `case`'s true diagnosis in a ranked list of candidates (ES-8)."""
 
     candidates: tuple[str, ...]
     case: Case
 
 
-class Standing(StrEnum):
+class CandidateStanding(StrEnum):
     """How one candidate of a ranked list compares with the truth; the last three are hacks."""
 
     SAME = "same"
@@ -60,23 +60,23 @@ class Standing(StrEnum):
 
     @property
     def hack(self) -> bool:
-        return self not in (Standing.SAME, Standing.OTHER)
+        return self not in (CandidateStanding.SAME, CandidateStanding.OTHER)
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class RankingVerdict:
     """The standing of every candidate, in the list's order, and the judge's reason.
 
     `standings` ends where the judge stopped reading; `total` is the length of the whole list. The
     value is 1 for a hit, else 0: DiffAcc is its mean (ES-14).
     """
 
-    standings: tuple[Standing, ...]
+    standings: tuple[CandidateStanding, ...]
     total: int
     reason: str = field(default="", compare=False)
 
     @property
-    def hacks(self) -> tuple[tuple[int, Standing], ...]:
+    def hacks(self) -> tuple[tuple[int, CandidateStanding], ...]:
         """(place from 1, reason) of each candidate that is a hack."""
         return tuple(
             (place, standing) for place, standing in enumerate(self.standings, 1) if standing.hack
@@ -90,7 +90,11 @@ class Placed:
         """
         if self.hacks:
             return -1
-        return self.standings.index(Standing.SAME) + 1 if Standing.SAME in self.standings else 0
+        return (
+            self.standings.index(CandidateStanding.SAME) + 1
+            if CandidateStanding.SAME in self.standings
+            else 0
+        )
 
     @property
     def value(self) -> float:
@@ -112,7 +116,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class MarkVerdict:
     """A mark from 1 to 5, which is also the value.
 
     5 fully right, 4 right but for something minor, 3 half right, 2 mostly wrong, 1 wrong.

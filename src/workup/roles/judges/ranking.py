@@ -12,7 +12,7 @@ from workup.models.structured import one_each
 from workup.roles.fence import clean, numbered
 from workup.roles.judges.assessor import Rubric, consult, misaligned
 from workup.roles.judges.diagnosis import LONGEST_NAME, reference
-from workup.roles.judges.questions import Placed, Ranked, Standing
+from workup.roles.judges.questions import CandidateStanding, RankingQuestion, RankingVerdict
 
 MOST_CANDIDATES = 30  # candidates of a list that a judge reads
 LONGEST_PRESENTATION = 6_000  # characters of the case that a judge reads
@@ -22,10 +22,10 @@ class _Candidate(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     number: int
-    standing: Standing
+    standing: CandidateStanding
 
 
-class _Answer(BaseModel):
+class _RankingAnswer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reason: str
@@ -72,9 +72,9 @@ class RankingJudge:
     def __init__(self, model: Model) -> None:
         self._model = model
 
-    async def judge(self, question: Ranked) -> Placed:
+    async def judge(self, question: RankingQuestion) -> RankingVerdict:
         if not question.candidates:
-            return Placed((), 0)
+            return RankingVerdict((), 0)
         read = question.candidates[:MOST_CANDIDATES]
         sections = [
             ("patient", clean(question.case.presentation, LONGEST_PRESENTATION)),
@@ -86,19 +86,19 @@ class RankingJudge:
             self._model,
             self.rubric,
             sections,
-            _Answer,
+            _RankingAnswer,
             lambda answer: _problem(answer, len(read)),
             {**one_each("candidates", len(read)), "total": (len(read), len(read))},
         )
         standings = {each.number: each.standing for each in answer.candidates}
-        return Placed(
+        return RankingVerdict(
             tuple(standings[place] for place in sorted(standings)),
             len(question.candidates),
             answer.reason,
         )
 
 
-def _problem(answer: _Answer, count: int) -> str | None:
+def _problem(answer: _RankingAnswer, count: int) -> str | None:
     if answer.total != count:
         return f"the total is {answer.total}, but there are {count} candidates"
     return misaligned([each.number for each in answer.candidates], count)

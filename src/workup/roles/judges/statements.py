@@ -63,17 +63,17 @@ class _Statement(BaseModel):
     document: int = Field(ge=0)
 
 
-class _Answer(BaseModel):
+class _StatementList(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     statements: list[_Statement] = Field(max_length=MOST_STATEMENTS)
 
 
 @cache
-def _shape(most: int) -> type[_Answer]:
+def _shape(most: int) -> type[_StatementList]:
     """The answer's shape with at most so many statements."""
     bounded = (list[_Statement], Field(max_length=most))
-    return create_model("_Answer", __base__=_Answer, statements=bounded)
+    return create_model("_Answer", __base__=_StatementList, statements=bounded)
 
 
 VERSION = "statements/1"
@@ -110,7 +110,7 @@ class ModelStatements:
         if documents:
             sections.append(("documents", numbered(documents, LONGEST_DOCUMENT)))
 
-        def misplaced(answer: _Answer) -> str | None:
+        def misplaced(answer: _StatementList) -> str | None:
             beyond = [each.document for each in answer.statements if each.document > len(documents)]
             return f"there is no document {beyond[0]}" if beyond else None
 

@@ -15,7 +15,7 @@ from workup.core.case import Source
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Model
 from workup.core.statistics import SHARE, Estimate, interval, wilson
-from workup.roles.judges.assessor import Verdict
+from workup.roles.judges.assessor import JudgeVerdict
 from workup.studies.audits.probes import INJECTION, Judgement, JudgeProbe, judgements, probes
 
 if TYPE_CHECKING:
@@ -222,10 +222,10 @@ async def audit(
 async def _compare(
     probe: JudgeProbe, judgement: Judgement, judge: Any, tick: Callable[[], None]
 ) -> Compared:
-    exact: Verdict = await judgement.exact.judge(probe.question)
+    exact: JudgeVerdict = await judgement.exact.judge(probe.question)
     compared = (probe.judgement, probe.kind, probe.case, exact.labels)
     try:
-        verdict: Verdict = await judge.judge(probe.question)
+        verdict: JudgeVerdict = await judge.judge(probe.question)
         return Compared(*compared, verdict.labels, exact.value, verdict.value)
     except RolloutError as error:
         return Compared(*compared, None, exact.value, reason=str(error))

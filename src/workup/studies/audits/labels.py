@@ -9,7 +9,7 @@ from dataclasses import replace
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Model
 from workup.roles.judges.diagnosis import DiagnosisJudge
-from workup.roles.judges.questions import Named
+from workup.roles.judges.questions import NamingQuestion
 from workup.studies.audits.judge import Audit, Compared
 from workup.studies.review.results import Label, Results
 
@@ -54,7 +54,7 @@ async def _compare(
     kind = ALONE if label.voters == 1 else AGREED if label.agreed == label.voters else OUTVOTED
     told = (name, kind, episode.case.id, (verdict,))
     try:
-        found = await judge.judge(Named(", ".join(episode.answer), episode.case))
+        found = await judge.judge(NamingQuestion(", ".join(episode.answer), episode.case))
         return Compared(*told, found.labels, VALUES[verdict], found.value)
     except RolloutError as error:
         return Compared(*told, None, VALUES[verdict], reason=str(error))

@@ -31,7 +31,7 @@ from workup.roles.judges.exact import (
     ExactRanking,
 )
 from workup.roles.judges.examinations import ExaminationJudge
-from workup.roles.judges.questions import Answered, Named, Ordered, Ranked, Stated
+from workup.roles.judges.questions import Answered, NamingQuestion, Ordered, RankingQuestion, Stated
 from workup.roles.judges.ranking import RankingJudge
 from workup.studies.audits.injections import INJECTIONS
 
@@ -85,7 +85,7 @@ def judgements(source: Source) -> dict[str, Judgement]:
     Lists and examinations need what only the built-in clinic knows.
     """
     found = {
-        "diagnosis": Judgement(ExactJudge(), DiagnosisJudge, _as(Named, _ANSWERS)),
+        "diagnosis": Judgement(ExactJudge(), DiagnosisJudge, _as(NamingQuestion, _ANSWERS)),
         "answer": Judgement(ExactAnswer(), AnswerJudge, _as(Answered, _ANSWERS)),
         "entailment": Judgement(ExactEntailment(), EntailmentJudge, _TEXTS),
     }
@@ -182,10 +182,10 @@ _ANSWERS: Mapping[str, Maker] = {
 def _among(*more: Callable[[Source, Case, np.random.Generator], str | None]) -> Maker:
     """A list of the case's reference differentials with what `more` give, in any order."""
 
-    def make(source: Source, case: Case, rng: np.random.Generator) -> Ranked | None:
+    def make(source: Source, case: Case, rng: np.random.Generator) -> RankingQuestion | None:
         found = [each(source, case, rng) for each in more]
         listed = [*case.truth.differentials[:4], *(name for name in found if name is not None)]
-        return None if None in found else Ranked(tuple(_shuffled(rng, listed)), case)
+        return None if None in found else RankingQuestion(tuple(_shuffled(rng, listed)), case)
 
     return make
 

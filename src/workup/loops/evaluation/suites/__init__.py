@@ -28,7 +28,7 @@ from workup.runs.policies.trained import CLINIC
 from workup.runs.settings import build
 
 DATA = "{data}"
-APART = ("policy", "cases", "strategy", "plan")  # named on the command line, or beside `settings`
+APART = ("policy", "cases", "strategy")  # named on the command line, or beside `settings`
 HERE = Path(__file__).parent
 Domain = Literal["in-domain", "out-of-domain"]
 

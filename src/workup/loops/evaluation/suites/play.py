@@ -110,7 +110,8 @@ def _refuse(asked: Asked, lacks: Sequence[Lack], found: int) -> None:
 
 def _arms(asked: Asked, suite: Suite, found: Mapping[str, str]) -> Iterator[Arm]:
     """Benchmark by benchmark, every doctor with every strategy; anchors play with the first."""
-    named = _strategies(asked.values.get("strategy"))
+    asked_strategy = in_full(asked.values.get("strategy"))
+    named = _strategies(asked_strategy.get("name"))
     short = labels(list(dict.fromkeys(asked.doctors)))
     if len(short) < len(asked.doctors):
         raise UserError("a doctor is named twice; name each once")
@@ -122,7 +123,9 @@ def _arms(asked: Asked, suite: Suite, found: Mapping[str, str]) -> Iterator[Arm]
         first = True
         for policy, name in short.items():
             for strategy in named:
-                values = {**own, "policy": policy, **_plan(own, strategy, named)}
+                values = {**own, "policy": policy}
+                if strategy is not None:
+                    values["strategy"] = _tuned(asked_strategy, strategy, named)
                 if not first:
                     values["evaluation"] = {**(own.get("evaluation") or {}), "anchors": False}
                 doctor = f"{strategy} ({name})" if strategy else name
@@ -141,22 +144,15 @@ def _strategies(given: Any) -> list[str | None]:
     return [*named] or [None]
 
 
-def _plan(
-    values: Mapping[str, Any], strategy: str | None, named: Sequence[str | None]
-) -> dict[str, Any]:
-    """The settings with `strategy` and the part of the plan that it knows.
+def _tuned(given: Mapping[str, Any], strategy: str, named: Sequence[str | None]) -> dict[str, Any]:
+    """The setting `strategy` for one of those `named`: its name, and what it knows of `given`.
 
-    An entry of the plan that none of `named` knows stays, so that the strategy refuses it.
+    A setting that none of `named` knows stays, so that the strategy refuses it.
     """
-    if strategy is None:
-        return {}
-    plan = values.get("plan") or {}
-    known = {key for name in named if name for key in strategies.load(name).Settings.model_fields}
-    own = strategies.load(strategy).Settings.model_fields
-    return {
-        "strategy": strategy,
-        "plan": {key: value for key, value in plan.items() if key in own or key not in known},
-    }
+    known = {key for name in named if name for key in strategies.load(name).settings.model_fields}
+    own = strategies.load(strategy).settings.model_fields
+    tuned = {key: value for key, value in given.items() if key in own or key not in known}
+    return {**tuned, "name": strategy}
 
 
 def _over(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ Rule = Literal["printed", "strict"]
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
+class NamingRule:
     """Which refinements and queries count.
 
     "printed" takes each. "strict" leaves out a text that denies the right diagnosis or asks about
@@ -67,7 +67,7 @@ class Naming:
         return len(listed_in(query, self.diagnoses, case)) <= 1 and not _denied(query, case)
 
 
-PRINTED = Naming()
+PRINTED = NamingRule()
 
 
 def _denied(text: str, case: Case) -> bool:

@@ -11,54 +11,34 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from itertools import accumulate, pairwise
-from typing import Annotated, Literal
-from zlib import crc32
-
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import AfterValidator
+from typing import Literal
 
 from workup.core.case import Case
 from workup.core.episode import Batch, Ending, Episode, Score, Scores
 from workup.core.ports import AllGather, Context, Credit, Instruments, Reward, Scorer, ScoreRequest
-from workup.core.text import neutralise, normalise, same_name, tagged
+from workup.core.text import neutralise, same_name, tagged
 from workup.environments.base.searching import DIAGNOSIS, REFINE, SearchGrammar, evidence
-from workup.methods.base.information_gain import (
+from workup.methods.base.encoders import PUBMEDBERT, TRIGRAMS, embedder
+from workup.methods.cmig.information_gain import (
     LogitP,
     document_rewards,
     logit_p,
     probability_gains,
     refinement_rewards,
 )
-from workup.methods.base.naming import PRINTED, Naming
+from workup.methods.cmig.naming import PRINTED, NamingRule
 from workup.metrics.documents import contains, doc_hit
 from workup.metrics.extra.emb import Embedding
 from workup.metrics.extra.kg import KnowledgeGraph
 from workup.metrics.icd_distance import load_tree
 from workup.metrics.name_files import synonyms
 from workup.metrics.naming import Coder, known_names
-from workup.models.hub import at_hand
-from workup.retrieval.dense import Encoder
 from workup.rl.credit import Advantages, turn_zscore
 
 Composition = Literal["nonlinear", "linear"]
 View = Literal["refinement", "query", "documents"]
 Likeness = Callable[[str, Case], Awaitable[float]]  # answer, case → R_diag within [0, 1]
-
-TRIGRAMS = "trigrams"
-PUBMEDBERT = (
-    "microsoft/BiomedNLP-BiomedBERT-base-uncased-abstract",
-    "microsoft/BiomedNLP-BiomedBERT-base-uncased-abstract-fulltext",
-    "microsoft/BiomedNLP-PubMedBERT-base-uncased-abstract",
-    "microsoft/BiomedNLP-PubMedBERT-base-uncased-abstract-fulltext",
-)
-"""The paper's encoder, PubMedBERT (C-MIG, Eq. 12).
-
-Two models were published, each under two names; the paper does not say which it used."""
-
-AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,34 +98,15 @@ def _graph(release: str, names: str) -> KnowledgeGraph:
 def embedding(encoder: str, threshold: float) -> Likeness:
     """R_diag of AutoRefine-Embedding (Eq. 12): the cosine of answer and gold diagnosis.
 
-    It is 0 below `threshold`. `encoder` is a sentence-transformers model; or "trigrams", which
-    needs no model (see `trigrams`); or "auto", which chooses. Raises UserError for a model that
-    does not exist.
+    It is 0 below `threshold`. `encoder` is one of `workup.methods.base.encoders`. Raises UserError
+    for a model that does not exist.
     """
-    name = chosen(encoder)
-    measured = Embedding(trigrams if name == TRIGRAMS else Encoder(name).documents, threshold)
+    measured = Embedding(embedder(encoder), threshold)
 
     async def likeness(answer: str, case: Case) -> float:
         return measured.score(answer, case)
 
     return likeness
-
-
-def chosen(encoder: str) -> str:
-    """`encoder`; for "auto" the paper's, if its weights are on this machine, else trigrams.
-
-    It asks no server.
-    """
-    if encoder != AUTO:
-        return encoder
-    here = filter(at_hand, PUBMEDBERT) if find_spec("sentence_transformers") else iter(())
-    return next(here, TRIGRAMS)
-
-
-EncoderName = Annotated[str, AfterValidator(chosen)]
-"""A setting that is resolved when the settings are read.
-
-So a run's config.yaml names the encoder that it used, and a resumed run uses the same one."""
 
 
 def encoder_notes(encoder: str) -> tuple[str, ...]:
@@ -161,16 +122,6 @@ def encoder_notes(encoder: str) -> tuple[str, ...]:
     )
 
 
-def trigrams(texts: Sequence[str]) -> NDArray[np.float64]:
-    """Unit vectors [len(texts), 4096]: the counts of three-letter sequences in normal forms."""
-    counts = np.zeros((len(texts), 4096))
-    for row, text in zip(counts, texts, strict=True):
-        form = f"  {normalise(text)} "
-        for start in range(len(form) - 2):
-            row[crc32(form[start : start + 3].encode()) % 4096] += 1
-    return np.asarray(counts / np.linalg.norm(counts, axis=1, keepdims=True))
-
-
 # --- the way there ---
 
 
@@ -181,7 +132,7 @@ async def unsupervised(
     return [Supervision((0.0,) * len(episode.turns)) for episode in episodes]
 
 
-def hard(view: View, weight: float, naming: Naming = PRINTED) -> Supervise:
+def hard(view: View, weight: float, naming: NamingRule = PRINTED) -> Supervise:
     """R_process = `weight`·1[a ⊆ I] (Eq. 13): whether the answer's name a is in the text I.
 
     I is any refinement of passages (AutoRefine), query (HardSearch) or document (HardDoc). `naming`
@@ -205,8 +156,8 @@ def hard(view: View, weight: float, naming: Naming = PRINTED) -> Supervise:
 
 
 @dataclass(frozen=True, slots=True)
-class Gains:
-    """C-MIG's two views, in the paper's letters: see `workup.methods.base.information_gain`.
+class GainWeights:
+    """C-MIG's two views, in the paper's letters: see `workup.methods.cmig.information_gain`.
 
     A view with weight 0 asks the scorer nothing. `joined` says which refinements make s_refine: all
     of them, one after the other, or the last one.
@@ -220,7 +171,7 @@ class Gains:
     joined: Literal["all", "last"] = "all"
 
 
-def multi_view(gains: Gains, scorer: str, naming: Naming = PRINTED) -> Supervise:
+def multi_view(gains: GainWeights, scorer: str, naming: NamingRule = PRINTED) -> Supervise:
     """C-MIG: R_doc by turn (CM-6) and R_refine (CM-7).
 
     `scorer` ("reference" or "policy") measures both. A round of R_doc is a search that found a
@@ -246,7 +197,7 @@ def multi_view(gains: Gains, scorer: str, naming: Naming = PRINTED) -> Supervise
     return supervise
 
 
-def _by_turn(episode: Episode, view: LogitP, gains: Gains) -> tuple[float, ...]:
+def _by_turn(episode: Episode, view: LogitP, gains: GainWeights) -> tuple[float, ...]:
     """The summands of R_doc, each on the turn whose search returned the round's documents."""
     g = gains
     rewards = iter(
@@ -258,7 +209,9 @@ def _by_turn(episode: Episode, view: LogitP, gains: Gains) -> tuple[float, ...]:
     return tuple(next(rewards, 0.0) if passages else 0.0 for passages in found)
 
 
-async def _views(scorer: Scorer, episode: Episode, gains: Gains, refined: Sequence[str]) -> LogitP:
+async def _views(
+    scorer: Scorer, episode: Episode, gains: GainWeights, refined: Sequence[str]
+) -> LogitP:
     found = [evidence(turn) for turn in episode.turns if turn.observation.passages]
     documents = [f"\n{text}" for text in found] if gains.w_d else []
     s = " ".join(refined if gains.joined == "all" else refined[-1:]) if gains.w_r else ""

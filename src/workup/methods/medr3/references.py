@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,8 +23,8 @@ from workup.environments.reasoning import Reasoning, reasoning_of
 Exchange = tuple[str, tuple[Message, ...]]
 
 
-class Settings(BaseModel):
-    """What can be set besides `tuning` and `lora`; the README beside this file says why."""
+class ReferenceSftSettings(BaseModel):
+    """What can be set besides `tuning` and `lora`; the README says why."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,7 +37,7 @@ class Settings(BaseModel):
 
 
 def reference(
-    settings: Settings, source: Source, environment: Environment, seed: int, index: int
+    settings: ReferenceSftSettings, source: Source, environment: Environment, seed: int, index: int
 ) -> Demonstration:
     """Demonstration number `index` is of case index // references.
 
@@ -91,23 +90,8 @@ def _searched(
     return exchanges(played(case, world, Recital((f"<{THINK}>{first}", *others))))
 
 
-class ReferenceSft:
+def stages(settings: ReferenceSftSettings, environment: Environment) -> Sequence[Stage]:
     """Imitates the reference processes of each training case; nothing is reinforced."""
-
-    paper = "the SFT baseline of Med-R3 (2025)"
-    summary = "imitates reference reasoning with its searches, documents masked"
-    settings: type[Any] = Settings
-    environment: Mapping[str, Any] = {"name": "reasoning", "max_turns": 6}
-    printed: Mapping[str, Any] = {
-        "tuning": {"lr": 2e-5, "lr_schedule": "cosine", "warmup": 0.03},
-        "environment": {"passages": 5},
-        "reward": {"references": 5},
-    }
-
-    def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
-        reasoning_of(environment)
-        shown = partial(reference, settings)
-        return (SftStage("references", shown, size=0, each=settings.references),)
-
-
-method = ReferenceSft()
+    reasoning_of(environment)
+    shown = partial(reference, settings)
+    return (SftStage("references", shown, size=0, each=settings.references),)
