@@ -33,13 +33,19 @@ class Resolved:
 
     `place` is the folder or file of that name; None for tiny, smollm2, an endpoint, a hub id and an
     anchor. `run` is the run folder that the policy lies in: `place` itself or one above it.
-    `config` is that run's configuration; empty without one.
     """
 
     name: str
     place: Path | None
     run: Path | None
-    config: Mapping[str, Any]
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The configuration of `run`; empty without one. Raises UserError if it cannot be read."""
+        if self.run is None:
+            return {}
+        with Run.open(self.run) as opened:
+            return opened.config
 
     @property
     def is_tiny(self) -> bool:
@@ -157,16 +163,12 @@ class Resolved:
 
 
 def resolve(name: str) -> Resolved:
-    """What the name of a policy stands for. Raises UserError for a run that cannot be read."""
+    """What the name of a policy stands for; nothing but the names of files is looked at."""
     place = Path(name).expanduser()
     if name in OURS or not place.exists():
-        return Resolved(name, None, None, {})
+        return Resolved(name, None, None)
     above = (each for each in place.parents if place.relative_to(each).parts[0] in _WITHIN)
-    run = next((folder for folder in (place, *above) if is_run(folder)), None)
-    if run is None:
-        return Resolved(name, place, None, {})
-    with Run.open(run) as opened:
-        return Resolved(name, place, run, opened.config)
+    return Resolved(name, place, next(filter(is_run, (place, *above)), None))
 
 
 def identities(names: Mapping[str, str]) -> dict[str, str]:
