@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.core.episode import Batch, Episode, Score, Scores
 from workup.core.ports import Environment, Instruments, Reward, Teaching
-from workup.core.stages import GrpoStage, SftStage, Stage
+from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.methods.base.outcome import malformed, score_each
 from workup.rl.credit import turn_zscore
 
@@ -27,25 +26,6 @@ class Settings(BaseModel):
     )
 
 
-class Finders:
-    """r_t = κ · Σ w_f / 3 over the facts that turn t was the first to reveal.
-
-    The last turn adds acc.
-    """
-
-    paper = "an example, no paper"
-    summary = "rewards each turn for the critical findings it reveals"
-    settings: type[Settings] = Settings
-    environment: Mapping[str, Any] = {"name": "consultation"}
-    printed: Mapping[str, Any] = {}
-
-    def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
-        return (
-            SftStage("warm start", Teaching().demonstrate),
-            GrpoStage("grpo", finders_reward(settings), turn_zscore()),
-        )
-
-
 def finders_reward(settings: Settings) -> Reward:
     async def reward(batch: Batch, instruments: Instruments) -> Scores:
         return await score_each(
@@ -56,7 +36,10 @@ def finders_reward(settings: Settings) -> Reward:
 
 
 def score(episode: Episode, acc: float, settings: Settings) -> Score:
-    """One trajectory's score, turn by turn."""
+    """r_t = κ · Σ w_f / 3 over the facts that turn t was the first to reveal.
+
+    The last turn adds acc.
+    """
     weights = {fact.id: fact.weight or 0 for fact in episode.case.truth.facts}
     found = [sum(weights.pop(id, 0) for id in turn.observation.evidence) for turn in episode.turns]
     turns = [settings.kappa * w / 3 for w in found]
@@ -66,4 +49,19 @@ def score(episode: Episode, acc: float, settings: Settings) -> Score:
     )
 
 
-method = Finders()
+def stages(settings: Settings, environment: Environment) -> Sequence[Stage]:
+    """A warm start, then GRPO with an advantage for each turn."""
+    return (
+        SftStage("warm start", Teaching().demonstrate),
+        GrpoStage("grpo", finders_reward(settings), turn_zscore()),
+    )
+
+
+method = Method(
+    paper="an example, no paper",
+    summary="rewards each turn for the critical findings it reveals",
+    settings=Settings,
+    environment={"name": "consultation"},
+    stages=stages,
+    printed={},
+)

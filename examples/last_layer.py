@@ -9,7 +9,7 @@ from typing import Any
 from workup.core.errors import UserError
 from workup.core.ports import Engine, Processes
 from workup.core.stages import Stage
-from workup.engines import Job, trl
+from workup.engines import EngineJob, trl
 from workup.engines.settings import EngineSettings
 
 
@@ -24,7 +24,7 @@ class LastLayer:
     def processes(self) -> Processes:
         return trl.processes()
 
-    def open(self, job: Job) -> Engine:
+    def open(self, job: EngineJob) -> Engine:
         def load() -> tuple[Any, Any]:
             model, tokenizer = job.load()
             model.requires_grad_(False)

@@ -20,17 +20,19 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from serving import Server, fault, serving
 from sklearn.metrics import cohen_kappa_score
+from studying import done, here, numbers_of, typed
 from test_model_judges import taken_apart
-from typer.testing import CliRunner
 
 from workup.cases import open_source
-from workup.cli.audit import app
 from workup.core.case import Case, FixedSource, Truth
 from workup.core.errors import RolloutError, UserError
 from workup.core.statistics import wilson
 from workup.roles.endpoint import Endpoint, EndpointSettings
-from workup.studies.audits.judge import Audit, Compared, audit, estimates
-from workup.studies.audits.probes import INJECTION, judgements, probes
+from workup.studies.audits.judge import Audit, JudgedProbe, audit
+from workup.studies.base.agreement import estimates
+from workup.studies.base.probes import INJECTION, judgements, probes
+
+__all__ = ["here"]  # a fixture
 
 PATHOLOGY = open_source("clinic:pathology")
 SIZES = {
@@ -167,7 +169,7 @@ def test_the_intervals_cover_the_truth() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=20))
 def test_failures_are_counted_and_never_scored(rows: list[tuple[bool, bool, bool]]) -> None:
     compared = tuple(
-        Compared(
+        JudgedProbe(
             "diagnosis",
             "truth",
             str(k),
@@ -181,7 +183,7 @@ def test_failures_are_counted_and_never_scored(rows: list[tuple[bool, bool, bool
     found = Audit("m", "s", 1, 0, {}, compared).agreement("diagnosis")
     left = [(x, y) for x, y, failed in rows if not failed]
     assert (found.accuracy.n, found.accuracy.missing) == (len(left), len(rows) - len(left))
-    assert sum(found.confusion.values()) == len(left)
+    assert sum(count for *_, count in found.confusion) == len(left)
     assert left == [] or found.accuracy.mean == pytest.approx(np.mean([x == y for x, y in left]))
     assert Audit("m", "s", 1, 0, {}, compared).failures().total() == len(rows) - len(left)
 
@@ -216,8 +218,10 @@ def lexical(body: dict[str, Any]) -> str:
 def test_an_audit_tells_a_good_judge_from_one_that_fails() -> None:
     ticks: list[int] = []
     with serving(lexical) as server:
-        found: Audit = run(audit(model(server), PATHOLOGY, 11, 3, lambda: ticks.append(1)))
-    assert len(ticks) == len(found.compared) == 55
+        found: Audit = run(
+            audit(model(server), PATHOLOGY, 11, 3, lambda total: lambda: ticks.append(total))
+        )
+    assert ticks == [55] * len(found.probes) == [55] * 55
     diagnosis, ranking = found.agreement("diagnosis"), found.agreement("ranking")
     assert (diagnosis.accuracy.mean, diagnosis.accuracy.n, diagnosis.kappa.mean) == (1.0, 11, 1.0)
     assert diagnosis.accuracy.low < 0.8  # eleven probes are few
@@ -268,7 +272,7 @@ def obedient(body: dict[str, Any]) -> str:
 def test_a_judge_that_praises_everything_is_found_out() -> None:
     with serving(obedient) as server:
         found: Audit = run(audit(model(server), PATHOLOGY, 28, 0))
-    for each in found.agreements():
+    for each in found.agreements:
         assert each.accuracy.missing == 0
         if each.kind == "all":
             assert each.kappa.low < 0.35
@@ -278,60 +282,47 @@ def test_a_judge_that_praises_everything_is_found_out() -> None:
     assert found.agreement("entailment").accuracy.mean == pytest.approx(0.5, abs=0.1)
 
 
-def workup_yaml(folder: Path, url: str) -> Path:
-    file = folder / "workup.yaml"
-    file.write_text(f"endpoints:\n  mine:\n    base_url: {url}\n    model: m\n    retries: 0\n")
-    return file
+def endpoint_of(url: str) -> None:
+    about = f"{{base_url: '{url}', model: m, retries: 0}}"
+    Path("workup.yaml").write_text(f"endpoints: {{mine: {about}}}\n")
 
 
-def test_the_command_prints_a_table_and_writes_it_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "140")
-    out = tmp_path / "audit.json"
+def tables(output: str) -> str:
+    """Without the lines that tell how far the audit is."""
+    return output[output.index("m at http") :]
+
+
+def test_the_command_prints_a_table_and_writes_it_all() -> None:
     with serving(obedient) as server:
-        words = ["judge", "--model", "endpoint:mine", "--n", "14", "--out", str(out)]
-        words += ["--config", str(workup_yaml(tmp_path, server.url))]
-        first = CliRunner().invoke(app, words, catch_exceptions=False)
-        asked = len(server.asked)
-        again = CliRunner().invoke(app, words, catch_exceptions=False)
+        endpoint_of(server.url)
+        line = "audit judge model=endpoint:mine n=14 --out a"
+        first, asked = done(line), len(server.asked)
+        again = done(line)
         assert len(server.asked) == asked == 5 * 14  # the second audit comes from the cache
-    assert first.exit_code == again.exit_code == 0
-    assert first.stdout == again.stdout
-    for word in (
-        "diagnosis",
-        "ranking",
-        "answer",
-        "examinations",
-        "entailment",
-        "near miss",
-        INJECTION,
-        "κ",
-    ):
-        assert word in first.stdout
-    written = json.loads(out.read_text())
+    assert tables(first) == tables(again)
+    words = ("near miss", INJECTION, "κ")
+    assert not [word for word in (*SIZES, *words) if word not in first]
+    written = numbers_of("a", "judge")
     newer = {"ranking": "ranking/2", "examinations": "examinations/2"}
     assert written["versions"] == {name: newer.get(name, f"{name}/1") for name in SIZES}
     assert len(written["probes"]) == 5 * 14
     whole = next(
         row
         for row in written["agreement"]
-        if (row["judgement"], row["probes"]) == ("diagnosis", "all")
+        if (row["judgement"], row["kind"]) == ("diagnosis", "all")
     )
     assert whole["accuracy"]["n"] == 14
     assert sum(count for _, _, count in whole["confusion"]) == 14
-    assert PATHOLOGY.test[0].presentation not in out.read_text()
+    for file in ("judge.json", "judge.html"):
+        assert PATHOLOGY.test[0].presentation not in Path("a", file).read_text()
 
 
-def test_the_command_says_why_probes_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+def test_the_command_says_why_probes_failed() -> None:
     with serving(lambda body: fault(500)) as server:
-        words = ["judge", "--model", "endpoint:mine", "--cases", "clinic:xs", "--n", "3"]
-        done = CliRunner().invoke(app, [*words, "--config", str(workup_yaml(tmp_path, server.url))])
-    assert "500" in done.stdout
-    assert "–" in done.stdout
-    assert isinstance(done.exception, RolloutError), "an audit of which nothing came has failed"
-    assert re.fullmatch(r"all \d+ probes failed: .*500.*", str(done.exception))
+        endpoint_of(server.url)
+        found = typed("audit judge model=endpoint:mine --cases clinic:xs n=3 --out a")
+    assert "× failed: " in found.stdout
+    assert "500" in found.stdout
+    assert "–" in found.stdout
+    assert isinstance(found.exception, RolloutError), "an audit of which nothing came has failed"
+    assert re.fullmatch(r"all \d+ probes failed: .*500.*", str(found.exception))

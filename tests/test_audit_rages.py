@@ -101,7 +101,7 @@ def test_what_says_neither_is_not_scored() -> None:
     said = f"{found.some('generation')[0].probe.marker}: see comment"
     assert any(
         f"neither positive nor negative by their words, such as '{said}'" in note
-        for note in found.notes()
+        for note in found.remarks()
     )
     assert {each["text"] for each in found.as_json()["results"]} >= {said}
 
@@ -110,8 +110,7 @@ def test_no_figure_is_cut_off_on_a_terminal(exact: RagesAudit) -> None:
     right = modelled(lambda body: json.dumps({"exists": True, "test": "x", "result": "no"}), 6)
     for found in (exact, right):
         console = Console(width=80, file=StringIO())
-        for table in found.tables():
-            console.print(table)
+        found.show(console)
         shown = console.file.getvalue()  # type: ignore[attr-defined]
         assert "…" not in shown
 
@@ -120,7 +119,7 @@ def test_a_model_that_fails_is_counted() -> None:
     found = modelled(lambda body: fault(500), 5)
     assert found.failures().total() >= 5
     assert not found.some("generation")
-    assert "failed" in found.notes()[-1]
+    assert "failed" in found.remarks()[-1]
 
 
 def test_two_tables_are_compared_by_hand(tmp_path: Path) -> None:
@@ -145,14 +144,13 @@ def test_two_tables_are_compared_by_hand(tmp_path: Path) -> None:
 def test_the_command(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("disease,test,share\nGIST,c-KIT,0.7\nunheard of,CD117,0.2\n")
-    out = tmp_path / "audit.json"
-    status, shown, _ = call("audit", "rages", "--n", "20", "--tables", str(path), "--out", str(out))
+    status, shown, _ = call(*f"audit rages n=20 tables={path} --out a".split())
     assert status == 0
     assert "record, base" in shown
     assert "unheard of" in shown
-    made = json.loads(out.read_text())
+    made = json.loads((tmp_path / "a/rages.json").read_text())
     assert len(made["results"]) == 20 * len(BUILT_IN)
-    assert len(made["table"]["pairs"]) == 1
-    status, _, told = call("audit", "rages", "--base", str(tmp_path))
+    assert len(made["compared"]["pairs"]) == 1
+    status, _, told = call("audit", "rages", f"base={tmp_path}")
     assert status == 2
     assert "is no base of examinations" in told

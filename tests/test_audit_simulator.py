@@ -6,16 +6,16 @@ import asyncio
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scipy.stats import binomtest
 from serving import serving
-from typer.testing import CliRunner
+from studying import done, here, numbers_of
 
 from workup.cases import open_source
-from workup.cli.audit import app
 from workup.core.case import Case, Fact, FixedSource, Source, Truth
 from workup.core.errors import UserError
 from workup.environments.base.patients import UNKNOWN, Said
@@ -28,7 +28,7 @@ from workup.studies.audits.simulator import (
     MEASURES,
     OFF_RECORD,
     ON_RECORD,
-    Judged,
+    JudgedAnswer,
     Simulator,
     SimulatorAudit,
     SimulatorProbe,
@@ -36,6 +36,8 @@ from workup.studies.audits.simulator import (
     names,
     probes,
 )
+
+__all__ = ["here"]  # a fixture
 
 CLINIC = open_source("clinic:xs", split=0)
 CHINESE = FixedSource(
@@ -224,12 +226,12 @@ def test_what_gives_up_is_counted_and_not_scored() -> None:
         found = run("default", CLINIC, 4, server, checker=True)
     assert found.failures().total() == 4
     assert all(found.rate(measure).n == 0 for measure in MEASURES)
-    assert found.notes()[0].startswith("4 × failed: checker")
+    assert found.remarks()[0].startswith("4 × failed: checker")
 
 
 def test_intervals_are_wilsons() -> None:
     judged = tuple(
-        Judged(ON_RECORD, str(number), "?", relevant=number < 37, factual=None)
+        JudgedAnswer(ON_RECORD, str(number), "?", relevant=number < 37, factual=None)
         for number in range(41)
     )
     found = SimulatorAudit("s", "m", "exact", "x", 0, judged)
@@ -241,15 +243,18 @@ def test_intervals_are_wilsons() -> None:
     assert found.rate("relevant", ALL) == found.rate("relevant", ON_RECORD)
 
 
-def test_texts_of_restricted_cases_stay_out() -> None:
+def test_texts_of_restricted_cases_stay_out(tmp_path: Path) -> None:
     found = run("embedded", CHINESE, 16)
+    restricted = replace(found, restricted=True)
     texts = {fact.text for case in CHINESE.test for fact in case.truth.facts}
-    whole, plain = (
-        json.dumps(found.as_json(texts=shown), ensure_ascii=False) for shown in (True, False)
-    )
+    whole, plain = (json.dumps(each.as_json(), ensure_ascii=False) for each in (found, restricted))
     assert any(text in whole for text in texts)
     assert not any(text in plain for text in texts)
-    assert found.as_json(texts=False)["rates"] == found.as_json()["rates"]
+    assert restricted.as_json()["rates"] == found.as_json()["rates"]
+    failed = replace(restricted, judged=(replace(found.judged[0], reason="said: 上腹部剧痛"),))
+    page = failed.write(tmp_path, "simulator", "How far?").read_text()
+    assert "said:" not in page
+    assert failed.remarks()[-1] == "1 × failed: said: 上腹部剧痛"
 
 
 def test_what_is_missing_is_said() -> None:
@@ -266,49 +271,19 @@ def test_what_is_missing_is_said() -> None:
         probes(FixedSource("empty", (), ()), 4)
 
 
-def test_the_command_audits_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
-    out = tmp_path / "audit.json"
-    done = CliRunner().invoke(
-        app,
-        [
-            "simulator",
-            "--cases",
-            "clinic:xs",
-            "--patient",
-            "embedded",
-            "-n",
-            "40",
-            "--out",
-            str(out),
-        ],
-    )
-    assert done.exit_code == 0, done.output
-    assert "the diagnosis" in done.output
-    written = json.loads(out.read_text())
+def test_the_command_audits_and_writes() -> None:
+    assert "the diagnosis" in done("audit simulator cases=clinic:xs patient=embedded n=40 --out a")
+    written = numbers_of("a", "simulator")
     assert written["rates"]["all"]["factual"]["mean"] == 1
-    assert len(written["answers"]) == 40
+    assert len(written["judged"]) == 40
     with serving(Everyone()) as server:
-        config = tmp_path / "workup.yaml"
-        config.write_text(f"endpoints:\n  e: {{base_url: '{server.url}', model: m}}\n")
-        words = [
-            "--model",
-            "endpoint:e",
-            "--checker",
-            "endpoint:e",
-            "--patient",
-            "checked",
-            "-n",
-            "8",
-            "--config",
-            str(config),
-        ]
+        about = f"{{base_url: '{server.url}', model: m}}"
+        Path("workup.yaml").write_text(f"endpoints: {{e: {about}}}\n")
+        line = "audit simulator --cases clinic:xs patient=checked n=8 --out a"
         for _ in range(2):  # the second time everything comes from the cache
-            done = CliRunner().invoke(
-                app, ["simulator", "--cases", "clinic:xs", *words, "--out", str(out)]
-            )
-            assert done.exit_code == 0, done.output
+            done(f"{line} model=endpoint:e checker=endpoint:e")
             asked = len(server.asked)
         assert asked == len(server.asked) > 8
-    assert json.loads(out.read_text())["checker"].startswith("m at http")
-    assert UNKNOWN not in {each["text"] for each in json.loads(out.read_text())["answers"]}
+    written = numbers_of("a", "simulator")
+    assert written["checker"].startswith("m at http")
+    assert UNKNOWN not in {each["text"] for each in written["judged"]}

@@ -58,7 +58,7 @@ def refused(call: Call, folder: Path, *words: object) -> str:
         (*EVALUATE, "conclude=endpoint:paid"),
         (*EVALUATE, "roles.judge=endpoint:paid"),
         (*TRAIN, "roles.simulator=endpoint:paid"),
-        ("audit", "judge", "--model", "endpoint:paid", "--n", 4),
+        ("audit", "judge", "model=endpoint:paid", "n=4"),
         (
             "prepare",
             "facts",

@@ -219,7 +219,7 @@ def test_a_role_with_the_name_of_an_endpoint_gets_its_prefix(call: Call, tmp_pat
         status, _, err = call(*TRAIN, f"roles.judge={given}")
         line = f"error: roles.judge: 'judge' is an endpoint; did you mean roles.judge={meant}?\n"
         assert (status, err) == (2, line)
-    status, _, err = call("audit", "judge", "--model", "judge")
+    status, _, err = call("audit", "judge", "model=judge")
     assert (status, err.strip()) == (2, "error: no weights 'judge'. Did you mean 'endpoint:judge'?")
     (tmp_path / "judge").mkdir()  # a folder of that name is meant as such
     assert "is an endpoint" not in call(*TRAIN, "roles.judge=judge")[2]

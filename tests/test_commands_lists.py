@@ -209,8 +209,10 @@ def test_sources_are_discovered_each_with_a_line_and_an_example(call: Call) -> N
 
 def leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     yield words
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from leaves(inner, (*words, name))
+    if hasattr(command, "list_commands"):
+        context = typer.Context(command)
+        for name in command.list_commands(context):
+            yield from leaves(command.get_command(context, name), (*words, name))
 
 
 @pytest.mark.parametrize("words", leaves(COMMANDS), ids=" ".join)

@@ -24,7 +24,15 @@ from workup.environments.base.disease_names import DiseaseNames, SourceDiseases
 from workup.environments.evidence import EvidenceSeeking, Settings, seeking
 from workup.environments.exams.exam_base import ExamBase, Row
 from workup.environments.exams.rages import NO_DISEASE, ExamResult, ExamSimulator, RagesSettings
-from workup.studies.audits.disease_orders import EXAMINATION, FORMS, KINDS, Candid, audit, pairs
+from workup.studies.audits.disease_orders import (
+    EXAMINATION,
+    FORMS,
+    KINDS,
+    NAMING,
+    Candid,
+    audit,
+    pairs,
+)
 
 WING = open_source("clinic:pathology")
 BRAIN = Case(
@@ -220,22 +228,22 @@ def test_a_closed_list_is_read_until_all_its_other_names_are_known() -> None:
 
 def test_no_order_gives_the_truth_away_to_a_candid_writer() -> None:
     found = asyncio.run(audit(WING, RagesSettings(), 5 * len(KINDS), seed=2))
-    rows = dict(found.rows())
-    assert set(rows) == {"naming a disease", *KINDS}
+    rows = {row.kind: row for row in found.rates}
+    assert set(rows) == {NAMING, *KINDS}
     assert found.rate("given_away", found.told).mean == 0
-    assert found.rate("refused", rows["naming a disease"]).mean == 1
-    assert found.rate("refused", rows[EXAMINATION]).mean == 0
-    assert found.notes() == []
+    assert rows[NAMING].refused.mean == 1
+    assert rows[EXAMINATION].refused.mean == 0
+    assert found.remarks() == []
 
 
 def test_the_audit_sees_what_is_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the refusal a candid writer tells the truth in nearly every order."""
     monkeypatch.setattr(SourceDiseases, "within", lambda self, case, text: False)
     found = asyncio.run(audit(WING, RagesSettings(), 5 * len(KINDS), seed=2))
-    rows = dict(found.rows())
-    assert found.rate("given_away", rows["naming a disease"]).mean > 0.9
-    assert found.rate("given_away", rows[EXAMINATION]).mean == 0
-    assert any("given away" in note for note in found.notes())
+    rows = {row.kind: row for row in found.rates}
+    assert rows[NAMING].given_away.mean > 0.9
+    assert rows[EXAMINATION].given_away.mean == 0
+    assert any("given away" in note for note in found.remarks())
 
 
 def test_the_audit_reads_replies_that_name_the_truth() -> None:
@@ -255,15 +263,12 @@ def test_pairs_follow_from_the_seed() -> None:
 
 
 def test_the_command(call: Call, tmp_path: Path) -> None:
-    out = tmp_path / "audit.json"
-    told = ("audit", "rages", "--adversarial", "--n", str(len(KINDS)), "--out", str(out))
-    status, shown, _ = call(*told)
+    status, shown, _ = call(*f"audit disease-orders n={len(KINDS)} --out a".split())
     assert status == 0
     assert "truth given away" in shown
-    assert {each["kind"] for each in json.loads(out.read_text())["told"]} == set(KINDS)
-    status, _, refused = call("audit", "rages", "--cases", "clinic:s")
-    assert status == 2
-    assert "leave out --cases" in refused
-    status, _, refused = call("audit", "rages", "--adversarial", "--recorded", "0.2")
-    assert status == 2
-    assert "leave out --tables and --recorded" in refused
+    written = json.loads((tmp_path / "a/disease-orders.json").read_text())
+    assert {each["kind"] for each in written["told"]} == set(KINDS)
+    for audit_of, wrong in (("rages", "--cases clinic:s"), ("disease-orders", "recorded=0.2")):
+        status, _, refused = call(*f"audit {audit_of} {wrong}".split())
+        assert status == 2
+        assert "no setting" in refused

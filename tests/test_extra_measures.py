@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 from handmade import Script
 from serving import fault, serving
-from typer.testing import CliRunner
+from studying import done, refused
 
 from workup.cases import open_source
 from workup.cases.jsonl import line_of
 from workup.cli import api
-from workup.cli.audit import app
 from workup.core.case import Case, Passage, Truth
 from workup.core.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.core.errors import UserError
@@ -348,7 +347,8 @@ def test_a_measure_that_cannot_be_taken_fails_its_episode_alone(
     )
 
 
-def test_the_audit_of_names(tmp_path: Path) -> None:
+def test_the_audit_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     file = tmp_path / "names.tsv"
     rows = [
         "# a comment",
@@ -361,32 +361,21 @@ def test_the_audit_of_names(tmp_path: Path) -> None:
         "6\tmumps\tNCI:C4911",
     ]
     file.write_text("\n".join(rows) + "\n")
-    found = CliRunner().invoke(app, ["names", str(file), "--columns", "name,code"])
-    assert found.exit_code == 0, found.output
-    lines = [
-        line.removeprefix("  by ").split() for line in found.output.splitlines() if line.strip()
-    ]
+    audit = f"audit names {file} --out {tmp_path}/a"
+    output = done(f"{audit} columns=name,code")
+    lines = [line.removeprefix("  by ").split() for line in output.splitlines() if line.strip()]
     cells = {first: rest for first, *rest in lines}
     assert (cells["dictionary"][0], cells["unmapped"][0], cells["all"][0]) == ("2", "1", "3")
     assert cells["all"][1] == ".33"
-    assert (
-        "1 of 3 names are in the right category (0.333); 1 are not found as they stand"
-        in found.output
-    )
+    assert "1 of 3 names are in the right category (0.333); 1 are not found as they stand" in output
     more = tmp_path / "more.csv"
     more.write_text("zzqx,A00\n")
-    found = CliRunner().invoke(
-        app, ["names", str(file), "--columns", "name,code", "--by", "id", "--names", str(more)]
-    )
-    assert "2 of 3 names are in the right category (0.667); 0 are not found" in found.output
+    output = done(f"{audit} columns=name,code by=id names={more}")
+    assert "2 of 3 names are in the right category (0.667); 0 are not found" in output
     assert ["3", "1", ".00", ".00", ".00"] in [
-        re.sub(r"\[[^]]*\]", "", line).split() for line in found.output.splitlines()
+        re.sub(r"\[[^]]*\]", "", line).split() for line in output.splitlines()
     ]
-    assert "2 rows have no code" in found.output
-    with pytest.raises(UserError, match="columns must name two"):
-        CliRunner().invoke(
-            app, ["names", str(file), "--columns", "name,cod"], catch_exceptions=False
-        )
+    assert "2 rows have no code" in output
+    assert "columns must name two" in refused(f"{audit} columns=name,cod")
     file.write_text("asthma\n")
-    with pytest.raises(UserError, match="line 1"):
-        CliRunner().invoke(app, ["names", str(file)], catch_exceptions=False)
+    assert "line 1" in refused(audit)

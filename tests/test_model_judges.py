@@ -59,7 +59,7 @@ from workup.roles.judges.questions import (
 )
 from workup.roles.judges.ranking import MOST_CANDIDATES, RankingJudge
 from workup.roles.judges.verdicts import Verdicts
-from workup.studies.audits.injections import INJECTIONS
+from workup.studies.base.injections import INJECTIONS
 
 PATHOLOGY, FULL = open_source("clinic:pathology"), open_source("clinic:full")
 CROHN = Case(

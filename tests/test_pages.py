@@ -36,7 +36,7 @@ from workup.report.tables import Ends
 from workup.report.transcripts import CASES, CHARACTERS, Meeting, Player, everything, in_pages
 from workup.runs import Record, Run
 from workup.runs.summary import summarise
-from workup.studies import plots
+from workup.studies.base import plots
 
 
 def evaluated(run: Run) -> list[Record]:

@@ -13,7 +13,7 @@ from workup.core.case import Case, Fact, Truth
 from workup.roles.judges.exact import CredulousRanking, ExactExaminations, ExactRanking
 from workup.roles.judges.qualifiers import core
 from workup.roles.judges.questions import CandidateStanding, Ordered, RankingQuestion, Worth
-from workup.studies.audits.probes import MADE_UP
+from workup.studies.base.probes import MADE_UP
 
 BRAIN = Case(
     "b",

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import pytest
-from command_line import finished
 from hypothesis import given
 from hypothesis import strategies as st
+from studying import done, here, numbers_of
 
 from workup.cases import open_source
 from workup.core.case import FixedSource, evidence_of
 from workup.core.errors import UserError
 from workup.methods.evidence_seeking.ranked import R_d
-from workup.studies.ranks import LENGTHS, PRESENTATION, RESULTS, study
+from workup.studies.ranks import LENGTHS, PRESENTATION, RESULTS, earned
+
+__all__ = ["here"]  # a fixture
 
 WING = open_source("clinic:pathology")
 TAUS = (0.8, 1.5)
-FOUND = study(WING, 6, TAUS, 0, lambda: None)
+FOUND = earned(WING, 6, TAUS, 0, lambda: None)
 
 
 def test_what_honest_lists_earn_is_what_the_posterior_says() -> None:
@@ -68,13 +69,14 @@ def test_the_bonus_makes_two_better_by_the_gap_of_the_first_two(
 
 def test_what_it_cannot_study_is_told() -> None:
     with pytest.raises(UserError, match="every τ is larger than 0"):
-        study(WING, 2, (0.0, 1.0), 0, lambda: None)
+        earned(WING, 2, (0.0, 1.0), 0, lambda: None)
     with pytest.raises(UserError, match="clinic:pathology has one"):
-        study(FixedSource("jsonl:x", (), ()), 2, TAUS, 0, lambda: None)
+        earned(FixedSource("jsonl:x", (), ()), 2, TAUS, 0, lambda: None)
 
 
-def test_the_command_writes_numbers_and_a_page(tmp_path: Path) -> None:
-    finished("study", "ranks", "-n", 3, "--taus", "0.8", "--out", "s", cwd=tmp_path)
-    numbers = json.loads((tmp_path / "s" / "ranks.json").read_text())
-    assert numbers["reward"][1]["R_d"] == pytest.approx([R_d(1, 2, 0.8), R_d(2, 2, 0.8)])
-    assert "Fig. 3" in (tmp_path / "s" / "ranks.html").read_text()
+def test_the_command_writes_numbers_and_a_page() -> None:
+    done("study ranks n=3 taus=0.8 --out s")
+    assert numbers_of("s", "ranks")["reward"][1]["R_d"] == pytest.approx(
+        [R_d(1, 2, 0.8), R_d(2, 2, 0.8)]
+    )
+    assert "Fig. 3" in Path("s/ranks.html").read_text()

@@ -28,7 +28,7 @@ from workup.retrieval.hpo.library import build
 from workup.retrieval.hpo.phenotypes import CHANCE, RATIO, SIMILAR, WORDS
 from workup.retrieval.hpo.release import Release
 from workup.retrieval.index import MANIFEST, IndexSettings, manifest
-from workup.studies.rare import OWN, UNTOLD, Rank, study
+from workup.studies.rare import OWN, UNTOLD, Rank, ranked
 
 LABELS = [CHANCE, SIMILAR, WORDS, RATIO]
 RED, BLUE, FIT, FOCAL = (f"HP:00000{number}" for number in (11, 12, 20, 21))
@@ -81,7 +81,7 @@ def ranks(source: Source, folder: Path, seed: int) -> Mapping[str, Mapping[str, 
 
     Of a patient without a known one they are those with all annotations.
     """
-    found = study(source, str(folder), len(source.test), seed, lambda: None)
+    found = ranked(source, str(folder), len(source.test), seed, lambda: None)
     states = {one.case: OWN if (OWN, RATIO) in one.ranks else UNTOLD for one in found.placed}
     return {
         one.case: {label: one.ranks[states[one.case], label] for label in (SIMILAR, WORDS, RATIO)}

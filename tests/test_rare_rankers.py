@@ -40,7 +40,7 @@ from workup.studies.rare import (
     UNNAMED,
     UNTOLD,
     Rank,
-    study,
+    ranked,
 )
 
 SKIN, RED, BLUE, FIT, FOCAL = (f"HP:00000{number}" for number in (10, 11, 12, 20, 21))
@@ -187,7 +187,7 @@ def world(tmp_path: Path, folder: Path) -> str:
 def test_the_study_counts_what_it_cannot_score(tmp_path: Path, folder: Path) -> None:
     source = open_source(world(tmp_path, folder))
     assert {case.id: excluded(case) for case in source.test}["a"] == (BLUE,)
-    found = study(source, str(folder), 10, 0, lambda: None)
+    found = ranked(source, str(folder), 10, 0, lambda: None)
     assert found.left_out == {NOTHING[OWN]: 1, UNKNOWN: 1, UNNAMED: 1}
     ranks = {each.case: each.ranks for each in found.placed}
     assert set(ranks) == {"a", "b", "f", "g"}
@@ -207,16 +207,16 @@ def test_the_study_counts_what_it_cannot_score(tmp_path: Path, folder: Path) -> 
             patient("a", ("OMIM:1", "Spotted fever 1"), RED, FOCAL, pmid="PMID:10"),
         )
     )
-    few = study(all_gone, str(folder), 10, 0, lambda: None)
+    few = ranked(all_gone, str(folder), 10, 0, lambda: None)
     assert few.left_out == {NOTHING[OWN]: 1, NOTHING[TESTED]: 3}
 
 
 def test_figures_are_counts_of_ranks(tmp_path: Path, folder: Path) -> None:
-    found = study(open_source(world(tmp_path, folder)), str(folder), 10, 0, lambda: None)
+    found = ranked(open_source(world(tmp_path, folder)), str(folder), 10, 0, lambda: None)
     for state in STATES:
         for ranker in RANKERS:
             ranks = [each.ranks[state, ranker] for each in found.placed]
-            figures = found.figures(state, ranker)
+            figures = found.figures_of(state, ranker)
             assert figures["top-1"].mean == sum(rank.exact == 1 for rank in ranks) / 4
             assert figures["top-3"].mean == sum(0 < rank.exact <= 3 for rank in ranks) / 4
             reciprocal = [1 / rank.exact if rank.exact else 0 for rank in ranks]
@@ -235,14 +235,14 @@ def test_nothing_is_called_without_the_own_paper_where_none_is_known(
     known = [patient("k", ("OMIM:1", "Spotted fever 1"), RED, FOCAL, pmid="PMID:10")]
     source = open_source(patients(tmp_path / "p.jsonl", *unknown, *known))
     assert any(note.startswith("3 of 4 patients name no publication") for note in source.notes)
-    found = study(source, str(folder), 10, 0, lambda: None)
+    found = ranked(source, str(folder), 10, 0, lambda: None)
     states = {each.case: {state for state, _ in each.ranks} for each in found.placed}
     assert states == {"k": {*STATES}, **{f"u{n}": {UNTOLD} for n in range(3)}}
-    counts = {state: found.figures(state, RATIO)["top-1"].n for state in found.states}
+    counts = {state: found.figures_of(state, RATIO)["top-1"].n for state in found.states}
     assert counts == {ALL: 1, OWN: 1, TESTED: 1, UNTOLD: 3}
     assert found.notes()[0].startswith("Of 3 patients no publication is known.")
     assert found.as_json()["untold"] == 3
-    alone = study(
+    alone = ranked(
         open_source(patients(tmp_path / "q.jsonl", *unknown)), str(folder), 10, 0, lambda: None
     )
     assert alone.states == [UNTOLD]
@@ -255,23 +255,24 @@ def test_ties_are_broken_at_random_by_the_case(tmp_path: Path, folder: Path) -> 
     twin = ("OMIM:3", "Twin syndrome")
     rows = [patient(f"p{n}", twin, "HP:7", "HP:8", pmid="PMID:99") for n in range(40)]
     source = open_source(patients(tmp_path / "p.jsonl", *rows))
-    found = study(source, str(folder), 40, 0, lambda: None)
+    found = ranked(source, str(folder), 40, 0, lambda: None)
     places = [each.ranks[ALL, RATIO].exact for each in found.placed]
     assert {*places} == {1, 2, 3, 4}  # no finding is known: all diseases are equal
-    again = study(source, str(folder), 40, 0, lambda: None)
+    again = ranked(source, str(folder), 40, 0, lambda: None)
     assert again.placed == found.placed
 
 
 def test_the_command_writes_numbers_and_a_page(tmp_path: Path, folder: Path, call: Call) -> None:
-    words = ("study", "rare", "--cases", world(tmp_path, folder), "--out", tmp_path / "s")
-    status, shown, _ = call(*words, "--release", folder)
+    words = ("study", "rare", f"cases={world(tmp_path, folder)}", "--out", tmp_path / "s")
+    status, shown, _ = call(*words, f"release={folder}")
     assert status == 0
     assert "release 2020-02-21" in " ".join(shown.split())
     numbers = json.loads((tmp_path / "s" / "rare.json").read_text())
-    assert numbers["measures"][OWN][RATIO]["top-1"]["n"] == 4
-    status, _, told = call(*words, "--release", tmp_path)
+    rows = {(row["state"], row["ranker"]): row["measures"] for row in numbers["rows"]}
+    assert rows[OWN, RATIO]["top-1"]["n"] == 4
+    status, _, told = call(*words, f"release={tmp_path}")
     assert status == 2
     assert "has no hp.obo" in told
     none = patients(tmp_path / "n.jsonl", patient("x", ("OMIM:77", "Nowhere"), RED, FIT))
     with pytest.raises(UserError, match=r"scored \(1: its disease is not"):
-        study(open_source(none), str(folder), 10, 0, lambda: None)
+        ranked(open_source(none), str(folder), 10, 0, lambda: None)

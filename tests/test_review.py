@@ -470,7 +470,8 @@ def test_names_in_square_brackets_are_printed_as_they_are(single: Results) -> No
     manifest = single.review.manifest.model_copy(update={"doctors": tuple(doctors)})
     console = Console(width=200, file=StringIO())
     for each in tables.shown(Results(replace(single.review, manifest=manifest), single.standing)):
-        console.print(each, "", markup=False)
+        assert not isinstance(each, str)
+        each.show(console)
     assert "Differences to [/b]x[red]" in console.file.getvalue()
 
 
@@ -590,12 +591,17 @@ def test_a_judge_is_audited_with_reviewers_verdicts(single: Results, tmp_path: P
         config.write_text(
             f"endpoints: {{mine: {{base_url: '{server.url}', model: m, retries: 0}}}}\n"
         )
-        out = tmp_path / "audit.json"
-        path = single.review.path
-        words = ("--model", "endpoint:mine", "--labels", path, "--config", config, "--out", out)
-        text = printed("audit", "judge", *words)
+        words = (
+            single.review.path,
+            "model=endpoint:mine",
+            "--config",
+            config,
+            "--out",
+            tmp_path / "a",
+        )
+        text = printed("audit", "labels", *words)
     assert "beside most reviewers" in text
-    told = json.loads(out.read_text())
+    told = json.loads((tmp_path / "a/labels.json").read_text())
     labels = single.labels("accuracy")
     asked = [each for each in labels if each.verdict is not None and each.record.episode.answer]
     assert len(server.asked) == len(
@@ -603,9 +609,9 @@ def test_a_judge_is_audited_with_reviewers_verdicts(single: Results, tmp_path: P
     )
     assert len(told["probes"]) == len(asked) > 5
     assert told["beside"] == "most reviewers"
-    whole = next(each for each in told["agreement"] if each["probes"] == "all")
+    whole = next(each for each in told["agreement"] if each["kind"] == "all")
     assert whole["accuracy"]["mean"] == pytest.approx(
         np.mean([label.verdict == "partly" for label in asked])
     )
-    kinds = {each["probes"] for each in told["agreement"]}
+    kinds = {each["kind"] for each in told["agreement"]}
     assert kinds <= {"all", "all reviewers agree", "some disagree", "one reviewer"}

@@ -12,7 +12,7 @@ import math
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -26,37 +26,37 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 from serving import Server, fault, serving
-from typer.testing import CliRunner, Result
+from studying import (
+    CLINIC,
+    ENCOUNTER,
+    Additive,
+    done,
+    here,
+    numbers_of,
+    page_of,
+    refused,
+    tiny,
+    untrained,
+)
 
 from workup.cases import jsonl, open_source
 from workup.cli import api
-from workup.cli.study import app
 from workup.core.case import Case, Fact, Truth
-from workup.core.errors import UserError
-from workup.core.ports import Logprobs, ScoreRequest
 from workup.core.statistics import Estimate
 from workup.environments.base.outset import partial
-from workup.environments.consultation import Consultation
-from workup.environments.questioning import Questioning
-from workup.methods.promed.shapley import ShapleySettings
-from workup.models.tiny import TinySettings, build
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.runs import Outcome, Record, Run
-from workup.studies import cost, information, likelihood, noise, questions, simulators, trivia
-from workup.studies.agreement import krippendorff
-from workup.studies.study import plain, signed
+from workup.studies import cost, information, noise, questions, simulators
+from workup.studies.base import likelihood, trivia
+from workup.studies.base.agreement import krippendorff
+from workup.studies.base.arms import METRICS, ArmFigures
+from workup.studies.base.result import plain, signed
 
-CLINIC = open_source("clinic:xs", split=0)
+__all__ = ["here", "tiny"]  # fixtures
+
 POOL = [CLINIC.test[k] for k in range(60)]
 MEDIQ = Path(__file__).parents[2] / "shared/data/mediq_dev.jsonl"
 NOTHING = math.nan
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.chdir(tmp_path)
 
 
 # --- agreement ---
@@ -167,13 +167,13 @@ def test_shares_are_compared_case_by_case() -> None:
         ("b", "1"): [outcome("1", True, 4), outcome("2", True, 4), outcome("3", True, 4)],
     }
     found = information.compare("x", 0, played)
-    a0, a1, b0, b1 = found.points
+    a0, a1, b0, b1 = found.arms
     assert (a0.level["accuracy"].mean, a0.level["questions"].mean) == (
         pytest.approx(1 / 3),
         pytest.approx(19 / 3),
     )
     # Case 2 failed there: the differences are over 1 and 3.
-    assert (a1.gain["accuracy"].mean, a1.gain["questions"].mean, a1.gain["accuracy"].n) == (
+    assert (a1.change["accuracy"].mean, a1.change["questions"].mean, a1.change["accuracy"].n) == (
         0.5,
         -5.5,
         2,
@@ -187,7 +187,7 @@ def test_patients_are_compared_with_the_default_one() -> None:
         ("a", "embedded"): [outcome("1", True, 2), outcome("2", False, 3)],
         ("a", "default"): [outcome("1", True, 4), outcome("2", True, 3)],
     }
-    embedded, default = simulators.compare("x", 0, {}, played).rows
+    embedded, default = simulators.compare("x", 0, {}, played).arms
     assert (embedded.change["accuracy"].mean, embedded.change["questions"].mean) == (-0.5, -1)
     assert default.change["accuracy"].mean == 0
 
@@ -239,110 +239,100 @@ def everyone() -> Everyone:
     return Everyone()
 
 
+def endpoints(folder: Path, url: str) -> None:
+    names = ("doc", "pat", "chk", "one", "two", "broken")
+    lines = [f"  {name}: {{base_url: '{url}', model: {name}}}\n" for name in names]
+    (folder / "workup.yaml").write_text("endpoints:\n" + "".join(lines))
+
+
 @pytest.fixture
 def server(everyone: Everyone, tmp_path: Path) -> Iterator[Server]:
     with serving(everyone) as running:
-        names = ("doc", "pat", "chk", "one", "two", "broken")
-        lines = [f"  {name}: {{base_url: '{running.url}', model: {name}}}\n" for name in names]
-        (tmp_path / "workup.yaml").write_text("endpoints:\n" + "".join(lines))
+        endpoints(tmp_path, running.url)
         yield running
 
 
-def study(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
+SWEEP = "study information endpoint:doc 'random doctor' --cases clinic:xs n=6 shares=0,1 --out s"
 
 
-def done(*words: object) -> str:
-    found = study(*words)
-    assert found.exception is None, (found.exception, found.output[-2000:])
-    return found.output
+@dataclass
+class Swept:
+    """A sweep that several tests look at, and who played in it; `output` is what it printed."""
+
+    folder: Path
+    everyone: Everyone
+    output: str = ""
 
 
-def refused(*words: object) -> str:
-    found = study(*words)
-    assert isinstance(found.exception, UserError), (found.exception, found.output[-2000:])
-    assert "\n" not in str(found.exception)
-    return str(found.exception)
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
+    folder, everyone = tmp_path_factory.mktemp("sweep"), Everyone()
+    with serving(everyone) as running, pytest.MonkeyPatch.context() as patch:
+        endpoints(folder, running.url)
+        patch.chdir(folder)
+        patch.setenv("WORKUP_CACHE", str(folder / "cache"))
+        patch.setenv("COLUMNS", "160")
+        yield Swept(folder, everyone, done(SWEEP))
 
 
-def page_of(folder: Path, name: str) -> tuple[dict[str, Any], str]:
-    """The numbers and the page of a study.
-
-    The page opens offline, with a figure, and has no text of any case.
-    """
-    text = (folder / f"{name}.html").read_text()
-    assert "<svg" in text
-    assert "mathdefault" not in text
-    assert not re.findall(r'(?:src|href)="(?!#)[^"]*"', text)
-    assert not [f.text for k in range(20) for f in CLINIC.test[k].truth.facts if f.text in text]
-    return json.loads((folder / f"{name}.json").read_text()), text
+@pytest.fixture
+def swept(shared: Swept, monkeypatch: pytest.MonkeyPatch) -> Swept:
+    monkeypatch.chdir(shared.folder)
+    monkeypatch.setenv("WORKUP_CACHE", str(shared.folder / "cache"))
+    return shared
 
 
-def test_the_sweep_of_information(server: Server, everyone: Everyone, tmp_path: Path) -> None:
-    words = (
-        "information",
-        "endpoint:doc",
-        "--cases",
-        "clinic:xs",
-        "-n",
-        4,
-        "--shares",
-        "0,1",
-        "--out",
-        "sweep",
-    )
-    assert "By share of the facts told" in done(*words)
-    found, _ = page_of(tmp_path / "sweep", "information")
-    for point in found["points"]:
-        cases = [
-            partial(CLINIC.test[k * len(CLINIC.test) // 4], point["share"], 0) for k in range(4)
-        ]
+def test_the_sweep_of_information(swept: Swept) -> None:
+    everyone = swept.everyone
+    assert "By share of the facts told" in swept.output
+    found, _ = page_of("s", "information")
+    none, all_told = (arm for arm in found["arms"] if arm["policy"] == "doc")
+    for arm in (none, all_told):
+        share = float(arm["condition"])
+        cases = [partial(CLINIC.test[k * len(CLINIC.test) // 6], share, 0) for k in range(6)]
         asked = [max(0, 4 - len(case.given)) for case in cases]
-        assert point["questions"]["mean"] == np.mean(asked)
-        assert point["accuracy"]["mean"] == np.mean(
+        assert arm["level"]["questions"]["mean"] == np.mean(asked)
+        assert arm["level"]["accuracy"]["mean"] == np.mean(
             [case.truth.diagnosis == CLINIC.diagnoses[0] for case in cases]
         )
-    assert found["points"][0]["questions"]["mean"] == 4
-    assert found["points"][1]["change"]["questions"]["mean"] < 0
+    assert none["level"]["questions"]["mean"] == 4
+    assert all_told["change"]["questions"]["mean"] < 0
     # The same again goes on where it was, and asks nobody.
     asked_so_far = len(everyone.seen)
-    done(*words)
+    done(SWEEP)
     assert len(everyone.seen) == asked_so_far
-    assert page_of(tmp_path / "sweep", "information")[0] == found
-    assert "other settings" in refused(*words, "environment.max_turns=3")
+    assert page_of("s", "information")[0] == found
     # What was changed in an arm, one that its results do not follow from, makes it no other.
-    arm = next((tmp_path / "sweep" / "runs").iterdir())
+    arm = Path("s/runs/doc-0")
     api.resume(arm, concurrency=3, endpoints={"doc": {"timeout": 99}})
     api.resume(arm, concurrency=2)
-    done(*words)
+    done(SWEEP)
     assert len(everyone.seen) == asked_so_far
-    assert page_of(tmp_path / "sweep", "information")[0] == found
-    assert (
-        Run.open(arm).config["concurrency"],
-        Run.open(arm).config["endpoints"]["doc"]["timeout"],
-    ) == (2, 99)
-    assert "other settings" in refused(*words, "environment.max_turns=3")
+    assert page_of("s", "information")[0] == found
+    changed = Run.open(arm).config
+    assert (changed["concurrency"], changed["endpoints"]["doc"]["timeout"]) == (2, 99)
+    assert "other settings" in refused(f"{SWEEP} environment.max_turns=3")
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_the_tables_of_a_study_are_whole_at_any_width(width: int) -> None:
-    level = {name: Estimate(0.62, 0.55, 0.69, 100) for name in information.METRICS}
-    gain = {name: Estimate(0.07, 0.01, 0.13, 100) for name in information.METRICS}
+    level = {name: Estimate(0.62, 0.55, 0.69, 100) for name in METRICS}
+    gain = {name: Estimate(0.07, 0.01, 0.13, 100) for name in METRICS}
     policies = ("clinic-s-trained-for-long", "gpt")
     points = tuple(
-        information.Point(policy, share, level, gain, gain)
+        ArmFigures(policy, share, level, gain, gain)
         for policy in policies
-        for share in (0.0, 0.5, 1.0)
+        for share in ("0", "0.5", "1")
     )
     console = Console(file=StringIO(), width=width)
-    information.Information("clinic:s", 0, points).show(console)
+    information.Information("clinic:s", 0, "0", points).show(console)
     assert isinstance(console.file, StringIO)
     lines = console.file.getvalue().splitlines()
     assert max(map(cell_len, lines)) <= width
     text = "\n".join(lines)
-    figures = len(information.METRICS)
-    level_cells = [plain(level[name], digits) for name, digits in information.METRICS.items()]
-    gain_cells = [signed(gain[name], digits) for name, digits in information.METRICS.items()]
+    figures = len(METRICS)
+    level_cells = [plain(level[name], digits) for name, digits in METRICS.items()]
+    gain_cells = [signed(gain[name], digits) for name, digits in METRICS.items()]
     for cell in set(level_cells):
         assert text.count(cell) >= 6 * level_cells.count(cell), "each figure is in one piece"
     # Four changes to the smallest share, and three differences to the first policy.
@@ -351,40 +341,32 @@ def test_the_tables_of_a_study_are_whole_at_any_width(width: int) -> None:
     assert all(re.search(r"\b(0|50|100)%", row) for row in rows), "every row says its share"
 
 
-def test_what_cannot_be_swept_is_said(server: Server) -> None:
-    assert "--shares" in refused(
-        "information", "endpoint:doc", "--cases", "clinic:xs", "--shares", "1,0"
-    )
-    assert "--shares" in refused(
-        "information", "endpoint:doc", "--cases", "clinic:xs", "--shares", "0,x"
-    )
-    assert "name a policy" in refused(
-        "information", "environment.max_turns=3", "--cases", "clinic:xs"
-    )
-    empty = refused(
-        "information", "endpoint:doc", "--cases", "clinic:xs", "environment=consultation"
-    )
-    assert "nothing is put to the doctor" in empty
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("endpoint:doc shares=1,0", "shares=1,0: ascending numbers"),
+        ("endpoint:doc shares=0,x", "setting 'shares.1'"),
+        ("environment.max_turns=3", "name a policy"),
+        ("endpoint:doc environment=consultation shares=0,1", "nothing is put to the doctor"),
+        ("endpoint:doc share=0,1", "no setting 'share'. Did you mean 'shares'?"),
+        ("endpoint:doc max_turns=3", "write environment.max_turns="),
+    ],
+)
+def test_what_cannot_be_swept_is_said(server: Server, words: str, said: str) -> None:
+    assert said in refused(f"study information --cases clinic:xs {words}")
 
 
 def test_the_patients_that_roles_are_played_for(
     server: Server, everyone: Everyone, tmp_path: Path
 ) -> None:
-    words = ("simulators", "endpoint:doc", "--cases", "clinic:xs", "-n", 2, "--out", "who")
-    assert "roles.patient" in refused(*words)
-    assert "no patient to replace" in refused(
-        *words, "roles.patient=endpoint:pat", "environment=consultation"
-    )
+    line = "study simulators endpoint:doc --cases clinic:xs n=2 --out who"
+    assert "roles.patient" in refused(line)
+    line += " roles.patient=endpoint:pat"
+    assert "no patient to replace" in refused(f"{line} environment=consultation")
     assert not everyone.seen
-    done(
-        *words,
-        "roles.patient=endpoint:pat",
-        "roles.checker=endpoint:chk",
-        "--patient",
-        "endpoint:one",
-    )
-    found, _ = page_of(tmp_path / "who", "simulators")
-    names = [row["patient"] for row in found["rows"]]
+    done(f"{line} roles.checker=endpoint:chk patients=endpoint:one")
+    found, _ = page_of("who", "simulators")
+    names = [arm["condition"] for arm in found["arms"]]
     assert names == ["embedded", "default", "checked", "persona", "default, endpoint:one"]
     # The patient knows nothing, and the checker passes it; every arm but the first asks a patient,
     # one of them a checker.
@@ -411,169 +393,76 @@ def test_the_patients_that_roles_are_played_for(
 # --- PM-19: the quality of questions ---
 
 
-def test_the_quality_of_questions(server: Server, everyone: Everyone, tmp_path: Path) -> None:
-    sweep = (
-        "information",
-        "endpoint:doc",
-        "random doctor",
-        "--cases",
-        "clinic:xs",
-        "-n",
-        6,
-        "--shares",
-        "0",
-        "--out",
-        "s",
-    )
-    done(*sweep)
-    runs = ("s/runs/doc-0", "s/runs/random-doctor-0")
+QUESTIONS = "study questions s/runs/doc-0"
+
+
+def test_the_quality_of_questions(swept: Swept) -> None:
+    before = swept.everyone.count("judge")
     output = done(
-        "questions",
-        *runs,
-        "--judge",
-        "endpoint:one",
-        "--judge",
-        "endpoint:two",
-        "-n",
-        5,
-        "--out",
-        "q",
+        f"{QUESTIONS} s/runs/random-doctor-0 judges=endpoint:one,endpoint:two n=5 --out q"
     )
-    found, _ = page_of(tmp_path / "q", "questions")
+    found, _ = page_of("q", "questions")
     assert "Krippendorff" in output
-    rated = found["rated"]
-    assert [sum(each["run"] == Path(run).name for each in rated) for run in runs] == [5, 5]
+    rated, runs = found["rated"], ("doc-0", "random-doctor-0")
+    assert [sum(each["run"] == run for each in rated) for run in runs] == [5, 5]
     assert len({each["case"] for each in rated}) == 5
     marks = [
         np.mean([each["marks"][judge][0] for judge in ("one", "two")])
         for each in rated
         if each["run"] == "doc-0"
     ]
-    assert found["levels"]["doc-0"]["helpfulness"]["mean"] == pytest.approx(np.mean(marks))
+    levels = {(row["run"], row["scale"]): row["level"] for row in found["levels"]}
+    assert levels["doc-0", "helpfulness"]["mean"] == pytest.approx(np.mean(marks))
     units = [tuple(each["marks"][judge][0] for judge in ("one", "two")) for each in rated]
-    assert found["agreement"]["flow"]["mean"] == pytest.approx(
-        krippendorff(units, range(len(units))).mean
-    )
-    prompts = [prompt for role, prompt in everyone.seen if role == "judge"]
+    alpha = krippendorff(units, range(len(units))).mean
+    assert found["agreement"]["flow"]["mean"] == pytest.approx(alpha)
+    prompts = [prompt for role, prompt in swept.everyone.seen if role == "judge"][before:]
     assert len(prompts) == 20
     # Blind: no run, no thoughts, no markup, and not in the order of the runs.
-    assert not [
-        word
-        for prompt in prompts
-        for word in ("doc-0", "random", "secret", "question:", "<ask>")
-        if word in prompt
-    ]
-    assert not any("the doctor's answer" in prompt for prompt in prompts)
+    telling = ("doc-0", "random", "secret", "question:", "<ask>", "the doctor's answer")
+    assert not [word for prompt in prompts for word in telling if word in prompt]
 
 
-def test_judges_may_be_told_the_verdict_and_one_that_fails_is_missing(
-    server: Server, everyone: Everyone, tmp_path: Path
-) -> None:
-    done(
-        "information",
-        "endpoint:doc",
-        "--cases",
-        "clinic:xs",
-        "-n",
-        3,
-        "--shares",
-        "0",
-        "--out",
-        "s",
-    )
-    words = (
-        "questions",
-        "s/runs/doc-0",
-        "--judge",
-        "endpoint:one",
-        "--judge",
-        "endpoint:broken",
-        "--outcome",
-        "--out",
-        "q",
-    )
-    output = done(*words)
-    found = json.loads((tmp_path / "q/questions.json").read_text())
-    assert found["levels"]["doc-0"]["flow"] == {
-        "mean": None,
-        "low": None,
-        "high": None,
-        "n": 0,
-        "missing": 3,
+def test_judges_may_be_told_the_verdict_and_one_that_fails_is_missing(swept: Swept) -> None:
+    before = swept.everyone.count("judge")
+    output = done(f"{QUESTIONS} judges=endpoint:one,endpoint:broken outcome=true --out told")
+    flow = next(row for row in numbers_of("told", "questions")["levels"] if row["scale"] == "flow")
+    assert flow["level"] == {
+        **dict.fromkeys(("mean", "low", "high", "sd")),
+        **{"n": 0, "missing": 6},
     }
-    assert "no usable" in output or "3 ×" in output
-    assert all("the doctor's answer" in prompt for role, prompt in everyone.seen if role == "judge")
-    assert "no run folder" in refused("questions", "s", "--judge", "endpoint:one")
-    assert "endpoint gives no" in refused(
-        "questions", "s/runs/doc-0", "--judge", "endpoint:one", "--scorer", "endpoint:doc"
-    )
+    assert "no usable" in output or "6 ×" in output
+    prompts = [prompt for role, prompt in swept.everyone.seen if role == "judge"][before:]
+    assert len(prompts) >= 12
+    assert all("the doctor's answer" in prompt for prompt in prompts)
+    assert "no run folder" in refused("study questions s judges=endpoint:one")
+    assert "endpoint gives no" in refused(f"{QUESTIONS} judges=endpoint:one scorer=endpoint:doc")
+    assert "say judges=…" in refused(QUESTIONS)
 
 
 def test_restricted_cases_stay_where_they_are(
     server: Server, everyone: Everyone, tmp_path: Path
 ) -> None:
-    jsonl.write(
-        POOL,
-        tmp_path / "secret.jsonl",
-        items=CLINIC.items,
-        diagnoses=CLINIC.diagnoses,
-        restricted=True,
-    )
-    words = (
-        "information",
-        "endpoint:doc",
-        "--cases",
-        "jsonl:secret.jsonl",
-        "-n",
-        2,
-        "--shares",
-        "0",
-        "--out",
-        "s",
-    )
-    assert "trusted" in refused(*words)
+    about = {"items": CLINIC.items, "diagnoses": CLINIC.diagnoses, "restricted": True}
+    jsonl.write(POOL, tmp_path / "secret.jsonl", **about)
+    line = "study information endpoint:doc --cases jsonl:secret.jsonl n=2 shares=0 --out s"
+    assert "trusted" in refused(line)
     trust(tmp_path, "doc")
-    done(*words)
+    done(line)
     run = tmp_path / "s/runs/doc-0"
     assert run.stat().st_mode & 0o077 == 0
-    assert "trusted" in refused("questions", run, "--judge", "endpoint:one", "--out", "q")
+    assert "trusted" in refused(f"{QUESTIONS} judges=endpoint:one --out q")
     assert everyone.count("judge") == 0
     trust(tmp_path, "broken")
-    output = done("questions", run, "--judge", "endpoint:broken", "--out", "q")
+    output = done(f"{QUESTIONS} judges=endpoint:broken --out q")
     assert "2 × no marks from broken" in output
-    page_of(tmp_path / "q", "questions")
-    page_of(tmp_path / "s", "information")
+    page_of("q", "questions")
+    page_of("s", "information")
 
 
 def trust(folder: Path, name: str) -> None:
     file = folder / "workup.yaml"
     file.write_text(file.read_text().replace(f"model: {name}}}", f"model: {name}, trusted: true}}"))
-
-
-class Additive:
-    """A `Scorer` under which every fact adds its worth, by text.
-
-    `together` are two facts that are worth something as a pair only.
-    """
-
-    def __init__(self, worth: dict[str, float], together: tuple[str, str] = ("", "")) -> None:
-        self.worth, self.together = worth, together
-
-    seconds = 0.0
-
-    async def score(self, request: ScoreRequest) -> Logprobs:
-        return Logprobs(tuple(map(self.of, request.contexts)), 1)
-
-    def of(self, context: Sequence[Any]) -> float:
-        shown = {str(piece).strip() for piece in context}
-        pair = 3.0 if all(text in shown for text in self.together) else 0.0
-        return sum(self.worth.get(text, 0.0) for text in shown) + pair
-
-    def refresh(self) -> None:
-        pass
-
-
-ENCOUNTER = Questioning(Consultation(SOURCE.items, SOURCE.diagnoses))
 
 
 def test_all_of_the_gain_is_had_by_who_asks_for_everything() -> None:
@@ -595,7 +484,7 @@ def test_all_of_the_gain_is_had_by_who_asks_for_everything() -> None:
     async def judged(records: dict[str, list[Record]]) -> questions.QuestionQuality:
         with serving(Everyone()) as server:
             judge = Endpoint(EndpointSettings(base_url=server.url, model="one"))
-            return await questions.study(
+            return await questions.read(
                 "x", records, {"one": judge}, questions.Reading(scorer=("s", scorer))
             )
 
@@ -616,12 +505,12 @@ PATIENT = Case(
 )
 
 
-def ranked(scorer: Additive) -> noise.Ranked:
-    injection = noise.Injection(kind="trivia", plan=ShapleySettings(64))
+def ranked(scorer: Additive) -> noise.RankedFacts:
+    settings = noise.Settings(cases="", kind="trivia", orders=64)
     game = likelihood.Likelihood(scorer, ENCOUNTER)
-    foreign = noise.noise(PATIENT, list(CASES), game.of(PATIENT), injection)
-    found = asyncio.run(noise.rank(PATIENT, foreign, game, injection))
-    assert isinstance(found, noise.Ranked)
+    foreign = noise.noise(PATIENT, list(CASES), game.of(PATIENT), settings)
+    found = asyncio.run(noise.rank(PATIENT, foreign, game, settings))
+    assert isinstance(found, noise.RankedFacts)
     return found
 
 
@@ -660,15 +549,15 @@ def test_only_critical_facts_are_relevant_if_so_wished() -> None:
     found = asyncio.run(
         noise.rank(
             patient,
-            noise.noise(patient, CASES, weighed.facts, noise.Injection()),
+            noise.noise(patient, CASES, weighed.facts, noise.Settings(cases="")),
             game,
-            noise.Injection(least=2),
+            noise.Settings(cases="", least=2),
         )
     )
-    assert isinstance(found, noise.Ranked)
+    assert isinstance(found, noise.RankedFacts)
     assert len(found.relevant) == 2
     assert (
-        asyncio.run(noise.rank(case(9, "Flu"), [fact("x")], game, noise.Injection()))
+        asyncio.run(noise.rank(case(9, "Flu"), [fact("x")], game, noise.Settings(cases="")))
         == "no facts of its own"
     )
 
@@ -676,9 +565,9 @@ def test_only_critical_facts_are_relevant_if_so_wished() -> None:
 @given(st.integers(0, 99), st.integers(0, 20), st.floats(0.1, 3))
 def test_noise_does_not_belong_to_the_case(index: int, seed: int, ratio: float) -> None:
     own = POOL[index % len(POOL)]
-    injection = noise.Injection(ratio, seed=seed)
-    added = noise.noise(own, POOL, own.truth.facts, injection)
-    assert added == noise.noise(own, POOL, own.truth.facts, injection)
+    settings = noise.Settings(cases="", ratio=ratio, seed=seed)
+    added = noise.noise(own, POOL, own.truth.facts, settings)
+    assert added == noise.noise(own, POOL, own.truth.facts, settings)
     assert len(added) <= max(1, round(ratio * len(own.truth.facts)))
     assert len({f.text for f in added}) == len({f.id for f in added}) == len(added) > 0
     for each in added:
@@ -692,56 +581,39 @@ def test_noise_does_not_belong_to_the_case(index: int, seed: int, ratio: float) 
 
 
 def test_trivia_speak_the_language_of_the_case() -> None:
-    injection = noise.Injection(kind="trivia")
+    settings = noise.Settings(cases="", kind="trivia")
     chinese = replace(PATIENT, presentation="患者腹痛。")
-    assert {f.text for f in noise.noise(PATIENT, [], PATIENT.truth.facts, injection)} <= set(
+    assert {f.text for f in noise.noise(PATIENT, [], PATIENT.truth.facts, settings)} <= set(
         trivia.ENGLISH
     )
-    assert {f.text for f in noise.noise(chinese, [], PATIENT.truth.facts, injection)} <= set(
+    assert {f.text for f in noise.noise(chinese, [], PATIENT.truth.facts, settings)} <= set(
         trivia.CHINESE
     )
     assert len(trivia.CHINESE) == len(trivia.ENGLISH)
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained tiny policy for the clinic in the questioning environment."""
-    folder = tmp_path_factory.mktemp("policy")
-    said = Questioning(Consultation(CLINIC.items, CLINIC.diagnoses)).phrases
-    model, tokenizer = build(CLINIC, said, TinySettings(width=16, layers=1, heads=2), seed=0)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def test_noise_by_the_policys_own_likelihood(tiny: Path, server: Server, tmp_path: Path) -> None:
-    words = ("--cases", "clinic:xs", "-n", 5, "--orders", 4, "--out", "n")
-    output = done("noise", tiny, *words)
-    assert "Precision of K" in output
-    found, _ = page_of(tmp_path / "n", "noise")
+def test_noise_by_the_policys_own_likelihood(tiny: Path, server: Server) -> None:
+    how = "--cases clinic:xs n=5 orders=4 --out n"
+    assert "Precision of K" in done(f"study noise {tiny} {how}")
+    found, _ = page_of("n", "noise")
     assert len(found["ranked"]) == 5
-    for measure in noise.MEASURES:
-        for ranking in noise.RANKINGS:
-            assert 0 <= found[measure][ranking]["1"]["mean"] <= 1
-    done("noise", tiny, *words, "--kind", "trivia", "--facts", "all", "--least", 1)
-    assert json.loads((tmp_path / "n/noise.json").read_text())["facts"] == "all"
-    assert "no log-probabilities" in refused("noise", "endpoint:doc", *words)
-    assert "no log-probabilities" in refused("noise", "random doctor", *words)
-    assert "one policy at a time" in refused("noise", tiny, "random doctor", *words)
-    assert "--kind" in refused("noise", tiny, *words, "--kind", "nonsense")
+    assert [row["ranking"] for row in found["rankings"]] == [*noise.RANKINGS, noise.CHANCE]
+    for row in found["rankings"][:-1]:
+        for measure in noise.MEASURES:
+            assert 0 <= row["levels"][measure]["1"]["mean"] <= 1
+    done(f"study noise {tiny} {how} kind=trivia facts=all least=1")
+    assert numbers_of("n", "noise")["settings"]["facts"] == "all"
+    assert "no log-probabilities" in refused(f"study noise endpoint:doc {how}")
+    assert "no log-probabilities" in refused(f"study noise 'random doctor' {how}")
+    assert "one at a time" in refused(f"study noise {tiny} 'random doctor' {how}")
+    assert "'other' or 'trivia'" in refused(f"study noise {tiny} {how} kind=nonsense")
 
 
 @pytest.mark.skipif(not MEDIQ.exists(), reason="mediQ's file is not here")
 def test_real_cases_in_free_text(tmp_path: Path) -> None:
-    words = ("--cases", f"mediq:{MEDIQ}", "-n", 2, "--orders", 2, "--out", "m")
-    source = open_source(f"mediq:{MEDIQ}", split=0)
-    model, tokenizer = build(
-        source, (), TinySettings(width=16, layers=1, heads=2, context=4096), seed=0
-    )
-    model.save_pretrained(tmp_path / "free")
-    tokenizer.save_pretrained(tmp_path / "free")
-    done("noise", "free", *words)
-    found = json.loads((tmp_path / "m/noise.json").read_text())
+    untrained(tmp_path / "free", open_source(f"mediq:{MEDIQ}", split=0), context=4096)
+    done(f"study noise free --cases mediq:{MEDIQ} n=2 orders=2 --out m")
+    found = numbers_of("m", "noise")
     assert len(found["ranked"]) == 2
     # Half of the ranked facts are the case's own: each case has at least two of these.
     assert all(len(each["values"]["Shapley"]) >= 4 for each in found["ranked"])
@@ -768,29 +640,31 @@ def test_ratios_are_medians_over_the_same_cases() -> None:
     assert "1 estimates left out" in found.notes()[0]
 
 
-def test_the_cost_of_the_tiny_family(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cost_of_the_tiny_family(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "FAMILY", ((16, 1), (32, 2)))
-    words = ("--cases", "clinic:s", "-n", 2, "--sizes", "2,12", "--orders", 24, "--out", "c")
-    assert "Time against the size of the model" in done("cost", "tiny", *words)
-    found, page = page_of(tmp_path / "c", "cost")
+    line = "study cost tiny --cases clinic:s n=2 sizes=2,12 orders=24 --out c"
+    assert "Time against the size of the model" in done(line)
+    found, page = page_of("c", "cost")
     assert "Size of the model" in page
     assert len(found["timed"]) == 2 * (3 + 2) * 2
     for policy in found["parameters"]:
         own = [each for each in found["timed"] if each["policy"] == policy]
         assert all(each["seconds"] > 0 and each["tokens"] > 0 for each in own)
-        assert {each["facts"] for each in own if each["asked_facts"]} == {2, 12}
+        assert {each["facts"] for each in own if each["condition"]["facts"]} == {2, 12}
         for name in {each["case"] for each in own}:
             # The same orders are drawn, so that a finer tolerance cannot stop earlier.
             orders = [
                 each["orders"]
                 for each in own
-                if each["case"] == name and each["asked_facts"] is None
+                if each["case"] == name and each["condition"]["facts"] is None
             ]
             by_epsilon = [
                 next(
                     e["orders"]
                     for e in own
-                    if e["case"] == name and e["asked_facts"] is None and e["epsilon"] == epsilon
+                    if e["case"] == name
+                    and e["condition"]["facts"] is None
+                    and e["condition"]["epsilon"] == epsilon
                 )
                 for epsilon in (0.1, 0.01, 0.001)
             ]
@@ -798,4 +672,4 @@ def test_the_cost_of_the_tiny_family(monkeypatch: pytest.MonkeyPatch, tmp_path: 
             assert sorted(orders) == sorted(by_epsilon)
     small, large = found["parameters"].values()
     assert small < large
-    assert "--sizes" in refused("cost", "tiny", *words, "--sizes", "0")
+    assert "setting 'sizes.0'" in refused(f"{line} sizes=0")

@@ -11,6 +11,7 @@ import torch
 from hpo_world import patient, patients, release
 from hypothesis import given
 from hypothesis import strategies as st
+from studying import asked
 from test_local_policy import letters, qwen
 
 from workup.cases import open_source
@@ -26,10 +27,9 @@ from workup.models.samplers import load as sampler
 from workup.retrieval.corpus import Document
 from workup.retrieval.hpo.library import build
 from workup.retrieval.index import IndexSettings
-from workup.runs.settings import PolicySettings
 from workup.studies import reference
-from workup.studies.arms import settings_of
-from workup.studies.likelihood import opened
+from workup.studies.base.arms import settings_of
+from workup.studies.base.likelihood import opened
 from workup.studies.reference import (
     DENIED,
     MISNAMED,
@@ -122,9 +122,9 @@ def test_passages_without_the_cases_names_are_refused(
     tokenizer = letters()
     qwen(len(tokenizer), context=4_096).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    settings = settings_of({"cases": cases, "environment": "library"}, str(tmp_path))
+    line = f"reference {tmp_path} cases={cases} passages={passages} longest=30 environment=library"
     with pytest.raises(UserError, match=r"go together|has no names for pictures"):
-        reference.study(settings, "tiny", passages, 30, lambda n: None, lambda: None)
+        reference.run(asked("study", line))
 
 
 def test_gains_are_differences_of_whole_prompts(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_gains_are_differences_of_whole_prompts(tmp_path: Path) -> None:
     folder = tmp_path / "tiny"
     qwen(len(tokenizer), context=4_096).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    values = {"cases": "clinic:s", "evaluation": {"cases": 2}, "environment": "library"}
-    settings: PolicySettings = settings_of(values, str(folder))
-    found = reference.study(settings, "tiny", "clinic:s", 30, lambda n: None, lambda: None)
+    how = "cases=clinic:s n=2 passages=clinic:s longest=30 environment=library"
+    task = asked("study", f"reference {folder} {how}")
+    found, settings = reference.run(task), settings_of(task.values, str(folder))
     model = sampler("local").open(str(folder), How())
     policy = model.policy
     _, environment, cases = opened(settings)
@@ -160,9 +160,9 @@ def test_gains_are_differences_of_whole_prompts(tmp_path: Path) -> None:
             text = tagged(EVIDENCE, neutralise(shown[state]))
             assert gains.totals[state] == pytest.approx(score(text) - base, abs=2e-3)
         assert gains.tokens == len(policy.encode(answer))
-    page = found.write(tmp_path / "study")
+    page = found.write(tmp_path / "study", "reference", "What?")
     told = json.loads((tmp_path / "study" / "reference.json").read_text())
-    assert told["total"][NAMED]["n"] == 2
+    assert {row["passage"]: row["total"]["n"] for row in told["rows"]} == dict.fromkeys(STATES, 2)
     assert "<svg" in page.read_text()
     assert not any(text.text in page.read_text() for text in TEXTS)
 

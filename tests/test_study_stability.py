@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import Sequence
 from itertools import permutations
@@ -13,22 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import permutation_test, spearmanr
-from test_studies import CLINIC, ENCOUNTER, Additive, done, refused
+from studying import ENCOUNTER, Additive, done, here, numbers_of, refused, tiny
 
 from workup.core.case import Case, Fact, Truth
 from workup.core.ports import Logprobs, ScoreRequest
-from workup.environments.consultation import Consultation
-from workup.environments.questioning import Questioning
 from workup.methods.promed.shapley import exact, softmax
-from workup.models.tiny import TinySettings, build
 from workup.studies import stability
-from workup.studies.likelihood import Likelihood
+from workup.studies.base.likelihood import Likelihood
 from workup.studies.stability import (
     ADD_ONE_IN,
     LEAVE_ONE_OUT,
     OTHERS,
     SHUFFLED,
-    Plan,
+    Settings,
     Stability,
     Valued,
     distance,
@@ -42,24 +38,8 @@ PATIENT = Case(
     "A patient is ill.",
     Truth("Flu", facts=tuple(Fact(f"f{k}", f"i{k}", text) for k, text in enumerate(TEXTS))),
 )
+__all__ = ["here", "tiny"]  # fixtures
 NUMBERS = st.lists(st.integers(-3, 3).map(float), min_size=2, max_size=8)
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def policy(tmp_path: Path) -> Path:
-    """An untrained tiny policy for the clinic in the questioning environment."""
-    said = Questioning(Consultation(CLINIC.items, CLINIC.diagnoses)).phrases
-    model, tokenizer = build(CLINIC, said, TinySettings(width=16, layers=1, heads=2), seed=0)
-    model.save_pretrained(tmp_path / "policy")
-    tokenizer.save_pretrained(tmp_path / "policy")
-    return tmp_path / "policy"
 
 
 class Late:
@@ -82,14 +62,18 @@ class Late:
         pass
 
 
-def valued(scorer: Additive | Late, plan: Plan, patient: Case = PATIENT) -> Valued:
-    found = asyncio.run(stability.value(patient, Likelihood(scorer, ENCOUNTER), plan))
+def valued(scorer: Additive | Late, how: Settings, patient: Case = PATIENT) -> Valued:
+    found = asyncio.run(stability.value(patient, Likelihood(scorer, ENCOUNTER), how))
     assert isinstance(found, Valued)
     return found
 
 
 def study(*cases: Valued, orders: tuple[int, ...] = (2, 4), seeds: int = 2) -> Stability:
-    return Stability("tiny", "made", Plan(orders, seeds), cases, {}, 0)
+    return Stability("tiny", "made", drawn(orders, seeds), cases, {}, 0)
+
+
+def drawn(orders: tuple[int, ...] = (2, 4, 8, 16), draws: int = 3, seed: int = 0) -> Settings:
+    return Settings(cases="", orders=orders, draws=max(2, draws), seed=seed)
 
 
 def of(*values: float) -> tuple[float, ...]:
@@ -163,23 +147,28 @@ def test_chance_of_several_cases_is_of_their_mean() -> None:
 
 
 def test_with_independent_facts_all_values_agree_and_no_draw_differs() -> None:
-    found = valued(Additive({text: 1.0 + k for k, text in enumerate(TEXTS)}), Plan((2, 4), 2))
+    found = valued(Additive({text: 1.0 + k for k, text in enumerate(TEXTS)}), drawn((2, 4), 2))
     for values in (found.best, *map(found.other, OTHERS), *found.shuffled):
         assert values == pytest.approx((1, 2, 3, 4, 5))
     shown = study(found)
     for other in OTHERS:
-        assert (shown.agreement(other).mean, shown.same_top(other).mean) == (pytest.approx(1), 1)
+        assert (shown.agreements[other].rho.mean, shown.agreements[other].top.mean) == (
+            pytest.approx(1),
+            1,
+        )
     for orders in (2, 4):
-        assert shown.between(orders).mean == pytest.approx(1)
-        assert shown.same_between(orders).mean == 1
-        assert shown.moved(orders).mean == pytest.approx(0)
-        assert shown.unequal(orders).mean == pytest.approx(distance(of(1, 2, 3, 4, 5), (0,) * 5))
+        assert shown.draws[orders].rho.mean == pytest.approx(1)
+        assert shown.draws[orders].top.mean == 1
+        assert shown.draws[orders].moved.mean == pytest.approx(0)
+        assert shown.draws[orders].unequal.mean == pytest.approx(
+            distance(of(1, 2, 3, 4, 5), (0,) * 5)
+        )
 
 
 def test_values_are_those_of_enumeration_and_of_the_record() -> None:
     """Of a game whose worth goes by sets; 120 orders are all there are of five facts."""
     scorer = Late(fading=0)
-    found = valued(scorer, Plan((2, 64, 120), 2))
+    found = valued(scorer, drawn((2, 64, 120), 2))
     game = Likelihood(scorer, ENCOUNTER).game(PATIENT, PATIENT.truth.facts)
     truth = asyncio.run(exact(game, 5)).values
     assert found.shapley[120] == (pytest.approx(truth), pytest.approx(truth))
@@ -198,7 +187,7 @@ def test_values_are_those_of_enumeration_and_of_the_record() -> None:
 
 
 def test_leave_one_out_in_another_order_is_of_that_order() -> None:
-    scorer, plan = Late(fading=0.1), Plan((2,), 3, seed=5)
+    scorer, plan = Late(fading=0.1), drawn((2,), 3, seed=5)
     found = valued(scorer, plan)
     assert len(set(found.shuffled)) == 3
     for values in found.shuffled:
@@ -213,10 +202,10 @@ def test_leave_one_out_in_another_order_is_of_that_order() -> None:
 
 
 def test_a_smaller_number_of_orders_is_the_beginning_of_a_larger_one() -> None:
-    plan = Plan((1, 2, 3, 8), 2)
+    plan = drawn((1, 2, 3, 8), 2)
     found = valued(Late(fading=0.05), plan)
     for orders in plan.orders:
-        assert valued(Late(fading=0.05), Plan((orders,), 2)).best == pytest.approx(
+        assert valued(Late(fading=0.05), drawn((orders,), 2)).best == pytest.approx(
             [sum(column) / 2 for column in zip(*found.shapley[orders], strict=True)]
         )
     assert found.shapley[2][0] != found.shapley[2][1]
@@ -228,14 +217,14 @@ def test_draws_are_compared_pair_by_pair() -> None:
     shown = study(case, orders=(2,), seeds=3)
     pairs = [(0, 1), (0, 2), (1, 2)]
     rho = sum(spearmanr(draws[a], draws[b]).statistic for a, b in pairs) / 3
-    assert shown.between(2).mean == shown.between(None).mean == pytest.approx(rho)
-    assert shown.same_between(2).mean == 0
-    assert shown.with_leave_one_out(2).mean == pytest.approx(
+    assert shown.draws[2].rho.mean == shown.draws[None].rho.mean == pytest.approx(rho)
+    assert shown.draws[2].top.mean == 0
+    assert shown.draws[2].leave_one_out.mean == pytest.approx(
         sum(spearmanr(draw, (1, 2, 3, 4)).statistic for draw in draws) / 3
     )
     # Facts that are all alike have no ranking: the case is missing there and is counted so.
-    assert (shown.agreement(ADD_ONE_IN).n, shown.agreement(ADD_ONE_IN).missing) == (0, 1)
-    assert shown.same_top(ADD_ONE_IN).mean == pytest.approx(1 / 4)
+    assert (shown.agreements[ADD_ONE_IN].rho.n, shown.agreements[ADD_ONE_IN].rho.missing) == (0, 1)
+    assert shown.agreements[ADD_ONE_IN].top.mean == pytest.approx(1 / 4)
 
 
 def test_facts_that_lower_the_answer_together_are_told() -> None:
@@ -247,35 +236,33 @@ def test_facts_that_lower_the_answer_together_are_told() -> None:
         }.items()
     ]
     shown = study(*cases, orders=(2,))
-    assert shown.together().mean == pytest.approx((10 - 6) / 2)
-    assert shown.raised().mean == 0.5
+    assert shown.sizes["together"].mean == pytest.approx((10 - 6) / 2)
+    assert shown.sizes["raised"].mean == 0.5
     # The first case's best values are 2, 2, 2 and 4.
-    assert shown.spread().mean == pytest.approx((math.sqrt(0.75) + math.sqrt(18.75)) / 2)
+    assert shown.sizes["spread"].mean == pytest.approx((math.sqrt(0.75) + math.sqrt(18.75)) / 2)
 
 
 def test_cases_that_cannot_be_ranked_are_left_out_with_a_reason() -> None:
     few = Case("q", "Ill.", Truth("Flu", facts=PATIENT.truth.facts[:3]))
     likelihood = Likelihood(Late(0), ENCOUNTER)
-    assert asyncio.run(stability.value(few, likelihood, Plan())) == "fewer than 4 facts"
+    assert asyncio.run(stability.value(few, likelihood, drawn())) == "fewer than 4 facts"
 
 
-def test_the_study_of_a_policy(policy: Path, tmp_path: Path) -> None:
-    words = ("--cases", "clinic:xs", "-n", 6, "--orders", "2,4", "--draws", 2, "--out", "s")
-    output = done("stability", policy, *words)
+def test_the_study_of_a_policy(tiny: Path) -> None:
+    line = f"study stability {tiny} --cases clinic:xs n=6 orders=2,4 draws=2 --out s"
+    output = done(line)
     assert "Agreement between draws" in output
-    found = json.loads((tmp_path / "s/stability.json").read_text())
-    page = (tmp_path / "s/stability.html").read_text()
-    assert "<svg" in page
+    found = numbers_of("s", "stability")
+    assert "<svg" in Path("s/stability.html").read_text()
     assert len(found["valued"]) + sum(found["left_out"].values()) == 6
-    for each in found["valued"]:
+    rhos = [found["by_case"][each["case"]]["rho"][LEAVE_ONE_OUT] for each in found["valued"]]
+    for each, rho in zip(found["valued"], rhos, strict=True):
         best = [sum(pair) / 2 for pair in zip(*each["shapley"]["4"], strict=True)]
-        expected = spearmanr(best, each[LEAVE_ONE_OUT]).statistic
-        assert each["rho"][LEAVE_ONE_OUT] == pytest.approx(expected)
-    mean = sum(each["rho"][LEAVE_ONE_OUT] for each in found["valued"]) / len(found["valued"])
+        assert rho == pytest.approx(spearmanr(best, each["without"]).statistic)
+    mean = sum(rhos) / len(found["valued"])
     assert found["agreement"][LEAVE_ONE_OUT]["rho"]["mean"] == pytest.approx(mean)
-    again = done("stability", policy, *words, "--facts", "all")
-    assert again != output
-    assert "ascending, as in 2,4,8" in refused("stability", policy, *words, "--orders", "4,2")
-    assert "ascending, as in 2,4,8" in refused("stability", policy, *words, "--orders", "2.5,4")
-    assert "one policy at a time" in refused("stability", policy, "random doctor", *words)
-    assert "no log-probabilities" in refused("stability", "random doctor", *words)
+    assert done(f"{line} facts=all") != output
+    assert "ascending, as in orders=2,4,8" in refused(f"{line} orders=4,2")
+    assert "setting 'orders.0'" in refused(f"{line} orders=2.5,4")
+    assert "one at a time" in refused(f"{line} 'random doctor'")
+    assert "no log-probabilities" in refused(line.replace(str(tiny), "'random doctor'"))

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from workup.cases import jsonl, open_source
 from workup.cases.order import Order
 from workup.cli import api
-from workup.cli.study import app as study
+from workup.cli.app import app
 from workup.core.case import Case
 from workup.core.errors import UserError
 from workup.loops.evaluation import loop as evaluation
@@ -363,9 +363,10 @@ def in_study(server: Server, *words: object) -> Result:
     """A study over two shares, of which each run folder below --out is an ordinary evaluation."""
     config = OmegaConf.create(endpoint(server))
     OmegaConf.save(config, "workup.yaml")
-    how = ("--shares", "0.5,1", "-n", 400)
+    how = ("shares=0.5,1", "n=400")
     more = ("environment=consultation", "max_tokens=8", "environment.max_turns=3")
-    return CliRunner().invoke(study, [str(word) for word in ("information", *words, *how, *more)])
+    told = ("study", "information", *words, *how, *more)
+    return CliRunner().invoke(app, [str(word) for word in told])
 
 
 def test_a_study_plays_all_of_ones_own_cases(server: Server) -> None:

@@ -26,11 +26,12 @@ from workup.core import ports as core_ports
 from workup.core import stages
 from workup.doctors import strategies
 from workup.interop import exports
-from workup.metrics import extra
+from workup.metrics import extra, steps
+from workup.metrics import measures as everyday
+from workup.metrics.metric import Metric
 from workup.models import samplers
 from workup.prepare.steps import StepSettings
 from workup.report import meanings
-from workup.report.tables import heading
 from workup.roles import judges as roles_judges
 from workup.roles.judges import exact
 
@@ -68,19 +69,31 @@ def measures() -> Iterator[str]:
         "[Evaluation](../evaluation.md) says how figures and intervals are made, "
         "[metrics](../metrics.md) how the further measures are computed."
     )
-    yield "## Always taken"
-    rows = ((f"`{name}`", heading(name), told) for name, told in meanings.MEASURES.items())
-    yield _table(("measure", "heading in tables", "meaning"), rows)
+    for title, found in (
+        ("Of every episode", everyday.METRICS),
+        ("Of training steps", steps.METRICS),
+    ):
+        yield f"## {title}"
+        yield _metrics(found)
     yield "## Terms of rewards"
-    terms = ((f"`{name}`", told) for name, told in meanings.TERMS.items())
+    terms = ((f"`{name}`", meaning) for name, meaning in meanings.TERMS.items())
     yield _table(("term", "meaning"), terms)
     yield "## Taken on request"
     yield "`evaluation.measures=[NAME, NAME:OPTION]` takes these as well."
     for name in extra.names():
         yield f"### {name}"
         yield _module(extra, name)
+        yield _metrics(extra.declared(name))
         if roles := sorted(extra.roles([name])):
             yield f"Models may play {_listed(f'`roles.{role}`' for role in roles)}."
+
+
+def _metrics(declared: Iterable[Metric]) -> str:
+    rows = (
+        (f"`{each.name}`", each.title, f"{each.range[0]:g} to {each.range[1]:g}", each.meaning)
+        for each in declared
+    )
+    return _table(("measure", "heading", "range", "meaning"), rows)
 
 
 def commands() -> Iterator[str]:
@@ -92,10 +105,14 @@ def commands() -> Iterator[str]:
     for name, command in group.commands.items():
         yield f"## workup {name}"
         yield _prose(command.help)
-        for inner, one in getattr(command, "commands", {}).items():
+        context = typer.Context(command)
+        for inner in command.list_commands(context) if hasattr(command, "commands") else ():
+            one = command.get_command(context, inner)
             yield f"### workup {name} {inner}"
             yield _prose(one.help)
             yield from _usage(f"workup {name} {inner}", one)
+            if hasattr(one, "settings"):  # of a study or an audit
+                yield _settings(fields.settings_of(one.settings))
         if not hasattr(command, "commands"):
             yield from _usage(f"workup {name}", command)
     yield "## Formats of workup export"
@@ -188,7 +205,7 @@ def methods_() -> Iterator[str]:
         for name in found.names():
             own = fields.owner(name)
             yield f"### {name}"
-            yield _module(found, name)
+            yield _module(found, name) if found is environments else found.load(name).summary
             yield _settings(own.settings) if own.settings else "It has no settings of its own."
 
 

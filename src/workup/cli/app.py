@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import typer
 
 from workup.cli import (
-    audit,
     cache,
     complete,
     export,
@@ -473,12 +472,12 @@ app.command()(lists.settings)
 app.command()(lists.sources)
 # Other commands come last, so that help lists first what a new user needs.
 app.command()(prepare.prepare)
-app.add_typer(audit.app, name="audit")
+app.add_typer(study.audits, name="audit")
 app.add_typer(cache.app, name="cache")
 app.add_typer(index.app, name="index")
 app.add_typer(review.app, name="review")
 app.add_typer(serve.app, name="serve")
-app.add_typer(study.app, name="study")
+app.add_typer(study.studies, name="study")
 
 
 def _asked(

@@ -58,9 +58,13 @@ def _as_setting(option: str, context: Any) -> str:
     An option that is more like it goes before.
     """
     words = [parameter.metavar for parameter in context.command.get_params(context)]
-    if "[KEY=VALUE]..." not in words or get_close_matches(option, _options(context), 1, ALIKE):
+    if not any("[KEY=VALUE]..." in (word or "") for word in words) or get_close_matches(
+        option, _options(context), 1, ALIKE
+    ):
         return ""
-    known = _settings(getattr(context.command, "model", "PolicySettings"))
+    own = getattr(context.command, "settings", None)  # of a study or an audit
+    model = getattr(context.command, "model", "PolicySettings")
+    known = [*own.model_fields] if own else _settings(model)
     asked = option.lstrip("-").replace("-", "_")
     inner = [name for name in known if name in {f"{group}.{asked}" for group in GROUPS}]
     close = get_close_matches(asked, known, 1, ALIKE)

@@ -79,7 +79,10 @@ def results(
         raise UserError(f"{review}: nobody has answered anything yet")
     console = Console(highlight=False)
     for each in tables.shown(found):
-        console.print(each, "", markup=False)
+        if isinstance(each, str):
+            console.print(each, "", markup=False)
+        else:
+            each.show(console)
     written = {csv: tables.write_csv, parquet: tables.write_parquet, json: tables.write_figures}
     for file, write in written.items():
         if file is not None:

@@ -1,6 +1,6 @@
-"""The cost of Shapley values: time against the tolerance ε, the number of facts, the model's size.
+"""How long Shapley values take (PM-21).
 
-ProMed PM-21.
+Their time against the tolerance ε, the number of facts and the size of the model.
 """
 
 from __future__ import annotations
@@ -8,31 +8,51 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cached_property, partial
+from math import isnan, nan
+from typing import Any
 
 import numpy as np
 import torch
+from markupsafe import Markup
+from pydantic import Field
 
 from workup.core.case import Case, Fact, Source
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Environment, LanguageModel
 from workup.core.statistics import Estimate, interval
+from workup.loops.evaluation.arms import labels
 from workup.methods.promed.shapley import ShapleySettings, estimate
 from workup.models.samplers import How
 from workup.models.samplers.local import LocalModel, follow
+from workup.report.sheets import Sheet
 from workup.rl.rollout import seed_key
 from workup.rl.running import run_to_end
 from workup.runs.settings import PolicySettings
-from workup.studies import plots
-from workup.studies.likelihood import Likelihood, opened, weights
-from workup.studies.noise import Injection, noise, spread
-from workup.studies.study import Section, Sheet, Study, plain
+from workup.studies.base import plots
+from workup.studies.base.arms import settings_of
+from workup.studies.base.likelihood import Likelihood, opened, weights
+from workup.studies.base.result import DASH, Cell, Result, Section, plain, sheet
+from workup.studies.base.task import Counts, Numbers, SourceSettings, Study, StudyTask
+from workup.studies.noise import Settings as NoiseSettings
+from workup.studies.noise import noise, spread
 
 TINY = "tiny"
 FAMILY = ((32, 1), (64, 2), (128, 4), (256, 6))  # width, layers
-SIZES = (2, 4, 8, 16, 30)
-MOST = 64  # orders, where ε does not stop before
 MIDDLE = 0.01  # the tolerance at which sizes of F and of models are compared
+
+
+class Settings(SourceSettings):
+    """What is varied."""
+
+    n: int = Field(20, ge=1, description="test cases at most, evenly spaced")
+    epsilons: Numbers = Field(
+        "0.1,0.01,0.001", validate_default=True, description="tolerances in nats, descending"
+    )
+    sizes: Counts = Field("2,4,8,16,30", validate_default=True, description="numbers of facts")
+    orders: int = Field(
+        64, ge=2, description="orders of the facts at most, where ε does not stop before"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +81,31 @@ class Timed:
     error: float
 
 
+@dataclass(frozen=True, slots=True)
+class ConditionFigures:
+    """Means over the cases of one policy under one condition.
+
+    `deviation` is the standard deviation of the seconds, `times` the ratio to the policy's first
+    condition of its kind, `per_order` in milliseconds, `settled` the share that ε stopped, `error`
+    the mean standard error of φ in nats.
+    """
+
+    policy: str
+    condition: Condition
+    seconds: Estimate
+    deviation: float
+    times: float
+    orders: Estimate
+    per_order: Estimate
+    settled: float
+    tokens: Estimate
+    error: float
+
+
 @dataclass(frozen=True)
-class Cost(Study):
+class Cost(Result):
     """Every estimate that was timed, all in one session on one machine; `parameters` by policy."""
 
-    name: ClassVar[str] = "cost"
-    question: ClassVar[str] = (
-        "How long does it take to weigh the facts of one case, and what does a finer tolerance, "
-        "a longer record or a larger model add? All is timed in one session, the conditions in "
-        "turn on every case: ratios hold where seconds do not."
-    )
     source: str
     seed: int
     machine: str
@@ -104,14 +139,10 @@ class Cost(Study):
     def of(self, policy: str, condition: Condition) -> list[Timed]:
         return [each for each in self.timed if (each.policy, each.condition) == (policy, condition)]
 
-    def mean(self, policy: str, condition: Condition, field: str) -> Estimate:
-        """The mean over cases of a field of Timed."""
+    def mean(self, policy: str, condition: Condition, of: Callable[[Timed], float]) -> Estimate:
+        """The mean over cases."""
         own = self.of(policy, condition)
-        return interval(
-            [float(getattr(each, field)) for each in own],
-            [each.case for each in own],
-            seed=self.seed,
-        )
+        return interval([float(of(e)) for e in own], [e.case for e in own], seed=self.seed)
 
     def ratio(self, one: tuple[str, Condition], other: tuple[str, Condition]) -> float:
         """The ratio of `one`'s time to `other`'s: the median over the cases that both have.
@@ -136,124 +167,118 @@ class Cost(Study):
             key=lambda c: c.facts or 0,
         )
 
+    @cached_property
+    def rows(self) -> list[ConditionFigures]:
+        """Every policy under every condition: first by tolerance, then by number of facts."""
+        return [
+            self._row(policy, condition, conditions[0])
+            for conditions in (self.epsilons, self.sizes)
+            for policy in (self.policies if conditions else ())
+            for condition in conditions
+        ]
+
+    def _row(self, policy: str, condition: Condition, base: Condition) -> ConditionFigures:
+        own = self.of(policy, condition)
+        error = [each.error for each in own if np.isfinite(each.error)]
+        spread = [each.seconds for each in own]
+        return ConditionFigures(
+            policy,
+            condition,
+            self.mean(policy, condition, lambda each: each.seconds),
+            float(np.std(spread, ddof=1)) if len(own) > 1 else nan,
+            self.ratio((policy, condition), (policy, base)),
+            self.mean(policy, condition, lambda each: each.orders),
+            self.mean(policy, condition, lambda each: 1e3 * each.seconds / each.orders),
+            float(np.mean([each.settled for each in own])),
+            self.mean(policy, condition, lambda each: each.tokens),
+            float(np.mean(error)) if error else nan,
+        )
+
+    def figures(self) -> Mapping[str, Any]:
+        return {"rows": self.rows}
+
     def sections(self) -> Sequence[Section]:
         whiskers = "Means over cases with 95\u00a0% intervals (bootstrap)."
-        figures = (
-            self._figure(self.epsilons, "epsilon", "ε (nats)"),
-            self._figure(self.sizes, "facts", "|F|"),
-        )
-        found = [
-            Section("Tolerance", (self._by_epsilon(),), figures[0], whiskers),
-            Section("Number of facts", (self._by_size(),), figures[1], whiskers),
-        ]
-        if len(self.policies) > 1:
-            found.append(Section("Size of the model", (self._by_model(),), self._scale(), whiskers))
-        return found
-
-    def _figure(self, conditions: Sequence[Condition], along: str, x: str) -> Any:
-        panels = {
-            title: {
-                p: [(getattr(c, along), self.mean(p, c, field)) for c in conditions]
-                for p in self.policies
-            }
-            for title, field in {
-                "Seconds per case": "seconds",
-                "Orders until it stopped": "orders",
-            }.items()
-        }
-        return plots.curves(f"Seconds and orders against {x}", panels, x, log=True)
-
-    def _scale(self) -> Any:
-        middle = self._middle
-        series = [(self.parameters[p], self.mean(p, middle, "seconds")) for p in self.policies]
-        per_order = [(self.parameters[p], self._per_order(p, middle)) for p in self.policies]
-        panels = {"Seconds per case": {"": series}, "Milliseconds per order": {"": per_order}}
-        return plots.curves("Seconds against the size of the model", panels, "parameters", log=True)
-
-    def _per_order(self, policy: str, condition: Condition) -> Estimate:
-        own = self.of(policy, condition)
-        return interval(
-            [1e3 * each.seconds / each.orders for each in own],
-            [each.case for each in own],
-            seed=self.seed,
-        )
-
-    @property
-    def _middle(self) -> Condition:
-        """The tolerance nearest to the one that models are compared at."""
-        return min(
-            self.epsilons, key=lambda condition: abs(np.log(max(condition.epsilon, 1e-9) / MIDDLE))
-        )
-
-    def _by_epsilon(self) -> Sheet:
-        rows = [
-            self._row(p, c, f"{c.epsilon:g}", self.epsilons[0])
-            for p in self.policies
-            for c in self.epsilons
-        ]
-        note = (
+        epsilons = [row for row in self.rows if row.condition.facts is None]
+        sizes = [row for row in self.rows if row.condition.facts is not None]
+        tolerance = self._times(
+            "Time against ε, the cases' own facts",
+            epsilons,
+            {"ε": lambda row: f"{row.condition.epsilon:g}"},
             "Times: of the policy's first row, the median over cases. Error: the standard error "
             "of φ in nats, mean over facts. Stopped by ε: the others went on to the limit of "
-            "orders. Few facts: every order once, and no error."
+            "orders. Few facts: every order once, and no error.",
         )
-        return Sheet("Time against ε, the cases' own facts", _headings("ε"), tuple(rows), note)
-
-    def _by_size(self) -> Sheet:
-        rows = [
-            self._row(p, c, str(c.facts), self.sizes[0]) for p in self.policies for c in self.sizes
-        ]
-        note = (
+        facts = self._times(
+            "Time against |F|",
+            sizes,
+            {"|F|": lambda row: str(row.condition.facts)},
             f"ε = {MIDDLE:g}. A case with fewer facts is filled up with facts of others, one "
-            "with more is cut short."
+            "with more is cut short.",
         )
-        return Sheet("Time against |F|", _headings("|F|"), tuple(rows), note)
+        by_epsilon = partial(_curves, epsilons, lambda c: c.epsilon, "ε (nats)")
+        by_size = partial(_curves, sizes, lambda c: float(c.facts or 0), "|F|")
+        found = [
+            Section("Tolerance", (tolerance,), by_epsilon, whiskers),
+            Section("Number of facts", (facts,), by_size, whiskers),
+        ]
+        if len(self.policies) > 1:
+            found.append(Section("Size of the model", (self._models(),), self._scale, whiskers))
+        return found
 
-    def _row(
-        self, policy: str, condition: Condition, value: str, base: Condition
-    ) -> tuple[str, ...]:
-        own = self.of(policy, condition)
-        sd = f"{np.std([each.seconds for each in own], ddof=1):.4f}" if len(own) > 1 else "–"
-        settled = f"{np.mean([each.settled for each in own]):.0%}"
-        error = [each.error for each in own if np.isfinite(each.error)]
-        times = f"{self.ratio((policy, condition), (policy, base)):.2f}"
-        tokens = f"{self.mean(policy, condition, 'tokens').mean:,.0f}"
-        figures = (
-            plain(self.mean(policy, condition, "seconds"), 4),
-            sd,
-            times,
-            plain(self.mean(policy, condition, "orders"), 1),
-        )
-        return (
-            policy,
-            value,
-            str(len(own)),
-            *figures,
-            settled,
-            tokens,
-            f"{np.mean(error):.3f}" if error else "–",
-        )
+    def _times(
+        self,
+        title: str,
+        rows: Sequence[ConditionFigures],
+        varied: Mapping[str, Callable[[ConditionFigures], str]],
+        note: str,
+    ) -> Sheet:
+        columns: Mapping[str, Callable[[ConditionFigures], Cell]] = {
+            "policy": lambda row: row.policy,
+            **varied,
+            "n": lambda row: row.seconds.n,
+            "seconds per case": lambda row: plain(row.seconds, 4),
+            "SD": lambda row: _fixed(row.deviation, 4),
+            "times": lambda row: f"{row.times:.2f}",
+            "orders": lambda row: plain(row.orders, 1),
+            "stopped by ε": lambda row: f"{row.settled:.0%}",
+            "tokens": lambda row: f"{row.tokens.mean:,.0f}",
+            "error": lambda row: _fixed(row.error, 3),
+        }
+        return sheet(title, rows, columns, note)
 
-    def _by_model(self) -> Sheet:
-        middle, first = self._middle, self.policies[0]
-        rows = tuple(
-            (
-                policy,
-                _count(self.parameters[policy]),
-                plain(self.mean(policy, middle, "seconds"), 4),
-                f"{self.ratio((policy, middle), (first, middle)):.2f}",
-                plain(self.mean(policy, middle, "orders"), 1),
-                plain(self._per_order(policy, middle), 2),
-            )
-            for policy in self.policies
-        )
+    def _middle(self) -> list[ConditionFigures]:
+        """Every policy at the tolerance nearest to the one that models are compared at."""
+        middle = min(self.epsilons, key=lambda c: abs(np.log(max(c.epsilon, 1e-9) / MIDDLE)))
+        return [row for row in self.rows if row.condition == middle]
+
+    def _models(self) -> Sheet:
+        rows = self._middle()
+        first = rows[0]
+        columns: Mapping[str, Callable[[ConditionFigures], Cell]] = {
+            "policy": lambda row: row.policy,
+            "parameters": lambda row: _count(self.parameters[row.policy]),
+            "seconds per case": lambda row: plain(row.seconds, 4),
+            "times": lambda row: (
+                f"{self.ratio((row.policy, row.condition), (first.policy, first.condition)):.2f}"
+            ),
+            "orders": lambda row: plain(row.orders, 1),
+            "ms per order": lambda row: plain(row.per_order, 2),
+        }
         note = (
             "Times: of the first. Models stop after different numbers of orders; the last column "
             "does not depend on that."
         )
-        headings = ("policy", "parameters", "seconds per case", "times", "orders", "ms per order")
-        return Sheet(
-            f"Time against the size of the model, ε = {middle.epsilon:g}", headings, rows, note
-        )
+        title = f"Time against the size of the model, ε = {first.condition.epsilon:g}"
+        return sheet(title, rows, columns, note)
+
+    def _scale(self) -> Markup:
+        rows = [(self.parameters[row.policy], row) for row in self._middle()]
+        panels: Mapping[str, plots.Curves] = {
+            "Seconds per case": {"": [(size, row.seconds) for size, row in rows]},
+            "Milliseconds per order": {"": [(size, row.per_order) for size, row in rows]},
+        }
+        return plots.curves("Seconds against the size of the model", panels, "parameters", log=True)
 
     def notes(self) -> Sequence[str]:
         lost = (
@@ -269,45 +294,22 @@ class Cost(Study):
             ),
         ]
 
-    def as_json(self) -> dict[str, Any]:
-        timed = [
-            {
-                "policy": each.policy,
-                "case": each.case,
-                "epsilon": each.condition.epsilon,
-                "asked_facts": each.condition.facts,
-                "facts": each.facts,
-                "seconds": each.seconds,
-                "orders": each.orders,
-                "settled": each.settled,
-                "tokens": each.tokens,
-                "error": each.error if np.isfinite(each.error) else None,
-            }
-            for each in self.timed
-        ]
-        about = {
-            "cases": self.source,
-            "seed": self.seed,
-            "machine": self.machine,
-            "most": self.most,
-            "left_out": self.left_out,
-        }
-        return {**about, "parameters": dict(self.parameters), "timed": timed}
+
+def _curves(
+    rows: Sequence[ConditionFigures], along: Callable[[Condition], float], x: str
+) -> Markup:
+    def series(field: str) -> plots.Curves:
+        by: dict[str, list[tuple[float, Estimate]]] = {}
+        for row in rows:
+            by.setdefault(row.policy, []).append((along(row.condition), getattr(row, field)))
+        return by
+
+    panels = {"Seconds per case": series("seconds"), "Orders until it stopped": series("orders")}
+    return plots.curves(f"Seconds and orders against {x}", panels, x, log=True)
 
 
-def _headings(varied: str) -> tuple[str, ...]:
-    return (
-        "policy",
-        varied,
-        "n",
-        "seconds per case",
-        "SD",
-        "times",
-        "orders",
-        "stopped by ε",
-        "tokens",
-        "error",
-    )
+def _fixed(value: float, digits: int) -> str:
+    return DASH if isnan(value) else f"{value:.{digits}f}"
 
 
 def _count(parameters: int) -> str:
@@ -395,47 +397,36 @@ class Stopwatch:
                 len(own)
             )
         ]
-        missing = Injection(ratio=max(0, size - len(own)) / max(1, len(own)), seed=self.seed)
+        ratio = max(0, size - len(own)) / max(1, len(own))
+        missing = NoiseSettings(cases="", ratio=ratio, seed=self.seed)
         return [*shuffled, *noise(case, self.pool, own, missing)][:size]
 
 
-def study(
-    settings: Sequence[tuple[str, PolicySettings]],
-    conditions: tuple[Sequence[float], Sequence[int], int],
-    began: Callable[[int], None],
-    tick: Callable[[], None],
-) -> Cost:
-    """Times (label, settings) policies at `conditions` (ε, |F|, orders at most).
-
-    Raises UserError.
-    """
-    first = settings[0][1]
-    source, environment, every = opened(first)
-    cases = [case for case in (every[k] for k in range(len(every))) if case.truth.facts]
+def run(task: StudyTask) -> Cost:
+    """Times every policy under every condition. Raises UserError."""
+    s = task.settings
+    every = [(label, settings_of(task.values, p)) for p, label in labels(task.words).items()]
+    first = every[0][1]
+    source, environment, played = opened(first)
+    cases = [case for case in played if case.truth.facts]
     if not cases:
         raise UserError(f"{source.name}: no case has facts to weigh")
     torch.set_num_threads(first.threads)
     policies = {
         name: policy
-        for label, each in settings
+        for label, each in every
         for name, policy in _open(label, each, source, environment).items()
     }
-    watch = Stopwatch(spread(source.test), environment, cases, *conditions, first.seed)
-    began(len(cases) * len(watch.conditions) * len(policies))
-    found = run_to_end(watch.time(policies, tick))
+    epsilons = sorted(s.epsilons, reverse=True)
+    watch = Stopwatch(spread(source.test), environment, cases, epsilons, s.sizes, s.orders, s.seed)
+    conditions = len(cases) * len(watch.conditions) * len(policies)
+    found = run_to_end(watch.time(policies, task.begin(conditions, "estimate")))
     timed = tuple(each for each in found if each is not None)
     if not timed:
         raise UserError("no case fits the policy's context with its facts")
     parameters = {name: policy.parameters for name, policy in policies.items()}
-    return Cost(
-        source.name,
-        first.seed,
-        _machine(),
-        parameters,
-        watch.most,
-        timed,
-        len(found) - len(timed),
-    )
+    lost = len(found) - len(timed)
+    return Cost(source.name, s.seed, _machine(), parameters, watch.most, timed, lost)
 
 
 def _open(
@@ -465,3 +456,13 @@ def _machine() -> str:
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     return f"CPU, {torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}"
+
+
+study = Study(
+    "How long does it take to weigh the facts of one case, and what does a finer tolerance, a "
+    "longer record or a larger model add? All is timed in one session, the conditions in turn on "
+    "every case: ratios hold where seconds do not.",
+    run,
+    Settings,
+    of="policy",
+)

@@ -1,4 +1,4 @@
-"""Accuracy and questions against the share of facts told at the outset (PM-17).
+"""Accuracy and questions by the share of facts told at the outset (PM-17).
 
 These are ProMed's Figs. 3 and 7.
 """
@@ -8,185 +8,76 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
+
+from markupsafe import Markup
+from pydantic import Field
 
 from workup.core.errors import UserError
-from workup.core.statistics import Estimate
+from workup.core.statistics import SHARE
 from workup.loops.evaluation.arms import labels
-from workup.report.live import Live
-from workup.runs import Outcome
-from workup.runs.estimates import difference, estimate
 from workup.runs.settings import in_full
-from workup.studies import plots
-from workup.studies.arms import Arm, Played, on_the_same_cases, play, settings_of
-from workup.studies.likelihood import opened
-from workup.studies.study import Section, Sheet, Study, plain, signed
-
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-METRICS = {"accuracy": 2, "questions": 1}  # decimals
+from workup.studies.base import arms, plots
+from workup.studies.base.arms import Arm, Comparison, Played, on_the_same_cases, settings_of
+from workup.studies.base.likelihood import opened
+from workup.studies.base.result import Section
+from workup.studies.base.task import Numbers, SourceSettings, Study, StudyTask
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One policy at one share: its metrics, and their paired differences.
+class Settings(SourceSettings):
+    """What is told at the outset."""
 
-    The differences are to the smallest share and to the first policy.
-    """
-
-    policy: str
-    share: float
-    level: Mapping[str, Estimate]
-    gain: Mapping[str, Estimate]
-    lead: Mapping[str, Estimate]
+    shares: Numbers = Field(
+        "0,.25,.5,.75,1",
+        validate_default=True,
+        description="of the facts told at the outset, ascending",
+    )
 
 
 @dataclass(frozen=True)
-class Information(Study):
-    """The sweep over shares of the facts; the points by policy, then by share."""
-
-    name: ClassVar[str] = "information"
-    question: ClassVar[str] = (
-        "Does a doctor that is told more ask less, and does it make up by its questions for what "
-        "it was not told? Every case is played at every share of its facts; a larger share tells "
-        "what a smaller one tells, and more."
-    )
-    source: str
-    seed: int
-    points: tuple[Point, ...]
-
-    @property
-    def policies(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(point.policy for point in self.points))
+class Information(Comparison):
+    """The sweep over shares of the facts; an arm's condition is its share."""
 
     @property
     def title(self) -> str:
         return f"Initial information on {self.source}"
 
-    @property
-    def facts(self) -> Mapping[str, str]:
-        n = max(point.level["accuracy"].n for point in self.points)
-        return {
-            "Policies": ", ".join(self.policies),
-            "Cases": self.source,
-            "Episodes": f"{n:,} at each share",
-            "Seed": str(self.seed),
-        }
+    def called(self, condition: str) -> str:
+        return f"{float(condition):.0%} told"
 
     def sections(self) -> Sequence[Section]:
         caption = "Means with 95\u00a0% intervals (bootstrap by case)."
-        return [Section("Accuracy and questions", tuple(self._sheets()), self._figure(), caption)]
+        tables = self.tables("By share of the facts told", "told")
+        return [Section("Accuracy and questions", tables, self._figure, caption)]
 
-    def _figure(self) -> Any:
-        series = {
-            policy: [point for point in self.points if point.policy == policy]
-            for policy in self.policies
-        }
-        titles, x = (
-            {"accuracy": "Accuracy", "questions": "Questions per case"},
-            "share of the facts told at the outset",
-        )
-        panels = {
+    def _figure(self) -> Markup:
+        panels: Mapping[str, plots.Curves] = {
             title: {
-                policy: [(point.share, point.level[metric]) for point in own]
-                for policy, own in series.items()
+                policy: [
+                    (float(arm.condition), arm.level[metric])
+                    for arm in self.arms
+                    if arm.policy == policy
+                ]
+                for policy in self.policies
             }
-            for metric, title in titles.items()
+            for metric, title in {"accuracy": "Accuracy", "questions": "Questions per case"}.items()
         }
-        return plots.curves(
-            "Accuracy and questions against the share of facts told",
-            panels,
-            x,
-            ends={"Accuracy": plots.SHARE},
-        )
-
-    def _sheets(self) -> list[Sheet]:
-        several = len(self.policies) > 1
-        headings = (
-            "policy",
-            "told",
-            "n",
-            *(text for metric in METRICS for text in (metric, f"{metric}, change")),
-        )
-        rows = tuple(
-            (
-                point.policy,
-                f"{point.share:.0%}",
-                str(point.level["accuracy"].n),
-                *self._cells(point),
-            )
-            for point in self.points
-        )
-        note = "Change: to the smallest share, paired by case. *: the interval leaves out 0."
-        lead = Sheet(
-            f"Difference to {self.policies[0]}",
-            ("policy", "told", *METRICS),
-            tuple(
-                (
-                    point.policy,
-                    f"{point.share:.0%}",
-                    *(signed(point.lead[metric], digits) for metric, digits in METRICS.items()),
-                )
-                for point in self.points
-                if point.policy != self.policies[0]
-            ),
-            "At the same share, paired by case.",
-            2,
-        )
-        return [
-            Sheet("By share of the facts told", headings, rows, note, 2),
-            *([lead] if several else []),
-        ]
-
-    def _cells(self, point: Point) -> list[str]:
-        first = point.share == min(other.share for other in self.points)
-        return [
-            text
-            for metric, digits in METRICS.items()
-            for text in (
-                plain(point.level[metric], digits),
-                "" if first else signed(point.gain[metric], digits),
-            )
-        ]
-
-    def notes(self) -> Sequence[str]:
-        return [
-            (
-                f"{point.policy}, {point.share:.0%} told: {point.level['accuracy'].missing} "
-                "episodes failed and are left out"
-            )
-            for point in self.points
-            if point.level["accuracy"].missing
-        ]
-
-    def as_json(self) -> dict[str, Any]:
-        points = [
-            {
-                "policy": point.policy,
-                "share": point.share,
-                **{name: found.as_json() for name, found in point.level.items()},
-                "change": {name: found.as_json() for name, found in point.gain.items()},
-                "to_first_policy": {name: found.as_json() for name, found in point.lead.items()},
-            }
-            for point in self.points
-        ]
-        return {"cases": self.source, "seed": self.seed, "points": points}
+        label = "Accuracy and questions against the share of facts told"
+        x = "share of the facts told at the outset"
+        return plots.curves(label, panels, x, ends={"Accuracy": SHARE})
 
 
-def arms(values: Mapping[str, Any], policies: Sequence[str], shares: Sequence[float]) -> list[Arm]:
+def planned(
+    values: Mapping[str, Any], policies: Sequence[str], shares: Sequence[float]
+) -> list[Arm]:
     """Every policy at every share.
 
     Raises UserError for shares that are none, or not in ascending order.
     """
-    if (
-        not shares
-        or any(not 0 <= share <= 1 for share in shares)
-        or any(a >= b for a, b in pairwise(shares))
-    ):
-        raise UserError(
-            f"--shares {','.join(f'{share:g}' for share in shares)}: ascending numbers between 0 "
-            "and 1, as in 0,0.5,1"
-        )
+    inside = all(0 <= share <= 1 for share in shares)
+    if not inside or any(a >= b for a, b in pairwise(shares)):
+        said = ",".join(f"{share:g}" for share in shares)
+        raise UserError(f"shares={said}: ascending numbers between 0 and 1, as in shares=0,0.5,1")
     short, values = labels(policies), on_the_same_cases(values, policies)
     asked = in_full(values.get("environment"))
     return [
@@ -196,50 +87,35 @@ def arms(values: Mapping[str, Any], policies: Sequence[str], shares: Sequence[fl
     ]
 
 
-def study(
-    values: Mapping[str, Any],
-    policies: Sequence[str],
-    shares: Sequence[float],
-    folder: Path,
-    live: Live,
-) -> Information:
-    """Plays what is missing of the sweep below `folder`, and compares it."""
-    planned = arms(values, policies, shares)
-    for first in planned[:: len(shares)]:
-        _check_opening(first)
-    return compare(planned[0].settings.cases, planned[0].settings.seed, play(planned, folder, live))
+def run(task: StudyTask) -> Information:
+    """Plays what is missing of the sweep below the task's folder, and compares it.
 
-
-def _check_opening(arm: Arm) -> None:
-    """Raises UserError if the doctor would be told nothing at all.
-
-    The consultation asks no question of its own.
+    Raises UserError where the doctor would be told nothing at all: the consultation asks no
+    question of its own.
     """
-    _, environment, cases = opened(arm.settings)
-    if not environment.open(cases[0])[-1].content.strip():
-        raise UserError(
-            f"{arm.policy}: with {arm.condition} of the facts told nothing is put to the doctor; "
-            "tell more"
-        )
+    every = planned(task.values, task.words, task.settings.shares)
+    for arm in every[:: len(task.settings.shares)]:
+        _, environment, cases = opened(arm.settings)
+        if not environment.open(cases[0])[-1].content.strip():
+            raise UserError(
+                f"{arm.policy}: with {arm.condition} of the facts told nothing is put to the "
+                "doctor; tell more"
+            )
+    played = arms.play(every, task.folder, task.live)
+    return compare(every[0].settings.cases, every[0].settings.seed, played)
 
 
 def compare(source: str, seed: int, played: Played) -> Information:
-    """The sweep from the outcomes by (policy, share); differences are paired by case."""
-    first, smallest = next(iter(played))
-    points = [
-        Point(
-            policy,
-            float(share),
-            {metric: estimate(outcomes, metric, seed) for metric in METRICS},
-            _differences(outcomes, played[policy, smallest], seed),
-            _differences(outcomes, played[first, share], seed),
-        )
-        for (policy, share), outcomes in played.items()
-    ]
-    return Information(source, seed, tuple(points))
+    """The sweep from the outcomes by (policy, share); changes are to the smallest share."""
+    smallest = next(iter(played))[1]
+    return Information(source, seed, smallest, arms.compared(played, smallest, seed))
 
 
-def _differences(
-    ours: Sequence[Outcome], theirs: Sequence[Outcome], seed: int
-) -> dict[str, Estimate]:
-    return {metric: difference(ours, theirs, metric, seed) for metric in METRICS}
+study = Study(
+    "Does a doctor that is told more ask less, and does it make up by its questions for what it "
+    "was not told? Every case is played at every share of its facts; a larger share tells what a "
+    "smaller one tells, and more.",
+    run,
+    Settings,
+    of="policy",
+)

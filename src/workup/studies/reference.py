@@ -1,17 +1,21 @@
-"""What raises a reference model's belief in the truth: the premise of C-MIG's gains (CM-5).
+"""What raises a frozen model's belief in the truth (CM-5).
 
-Each case is shown one passage at a time, in several states, from the right one to shuffled words.
+It is the premise of C-MIG's gains. Each case is shown one passage at a time, in several states,
+from the right one to shuffled words.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+from markupsafe import Markup
+from pydantic import Field
 
 from workup.cases.clinic.library import library
 from workup.cases.clinic.renamed import said
@@ -26,25 +30,35 @@ from workup.core.text import neutralise, tagged
 from workup.environments.base.queries import diagnoses_in
 from workup.environments.base.searched import need_names
 from workup.environments.base.searching import EVIDENCE
+from workup.loops.evaluation.arms import labels
 from workup.retrieval import local
 from workup.retrieval.corpus import Document, Fields, documents, files
 from workup.retrieval.index import MANIFEST
 from workup.retrieval.provenance import rests_on, subject
 from workup.rl.rollout import seed_key
 from workup.rl.running import run_to_end
-from workup.runs.settings import PolicySettings
-from workup.studies import plots, trivia
-from workup.studies.likelihood import opened, weights
-from workup.studies.study import Section, Sheet, Study, plain, signed
+from workup.studies.base import plots, trivia
+from workup.studies.base.arms import settings_of
+from workup.studies.base.likelihood import by_case, opened, weights
+from workup.studies.base.result import INTERVALS, Result, Section, left_out, sheet, signed
+from workup.studies.base.task import SourceSettings, Study, StudyTask
 
 NAMED, WITHHELD, OTHER = "right, named", "right, name withheld", "another disease's"
 MISNAMED, DENIED = "another's, right name", "right, then denied"
 TRIVIA, SHUFFLED = "trivia", "right, words shuffled"
 STATES = (NAMED, WITHHELD, MISNAMED, OTHER, DENIED, TRIVIA, SHUFFLED)
-AGAINST = STATES[1:]  # what `NAMED` is compared with
 FIELDS = Fields(
     title=("title", "label", "focus"), text=("text", "contents", "content", "definition")
 )
+
+
+class Settings(SourceSettings):
+    """Where passages come from."""
+
+    passages: str = Field(
+        description="clinic:SUBSET, an index folder or a file of documents: where passages are from"
+    )
+    longest: int = Field(80, ge=10, description="words of a passage at most")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +73,24 @@ class Gains:
     totals: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Reference(Study):
-    """The gains of all cases."""
+@dataclass(frozen=True, slots=True)
+class PassageGain:
+    """What one state of the passage gains over the cases: in nats, in nats per token of the
+    diagnosis, and as the share of cases in which it raised the probability.
 
-    name: ClassVar[str] = "reference"
-    question: ClassVar[str] = "What raises a frozen model's belief in the right diagnosis?"
+    `lead` is how many nats more the right, named passage gained, paired by case; None for itself.
+    """
+
+    passage: str
+    total: Estimate
+    per_token: Estimate
+    positive: Estimate
+    lead: Estimate | None
+
+
+@dataclass(frozen=True)
+class Reference(Result):
+    """The gains of all cases."""
 
     policy: str
     source: str
@@ -84,96 +110,64 @@ class Reference(Study):
             "Seed": str(self.seed),
         }
 
-    def total(self, state: str) -> Estimate:
-        """Mean gain of the whole diagnosis, in nats."""
-        return self._mean([each.totals[state] for each in self.gains])
+    @cached_property
+    def rows(self) -> list[PassageGain]:
+        """One for each of STATES."""
+        ids = [each.case for each in self.gains]
+        totals = {state: [each.totals[state] for each in self.gains] for state in STATES}
 
-    def token(self, state: str) -> Estimate:
-        """Mean gain per token of the diagnosis, in nats."""
-        return self._mean([each.totals[state] / each.tokens for each in self.gains])
+        def row(state: str) -> PassageGain:
+            own = totals[state]
+            raised = [float(value > 0) for value in own]
+            token = [value / each.tokens for value, each in zip(own, self.gains, strict=True)]
+            named = (totals[NAMED], ids)
+            return PassageGain(
+                state,
+                interval(own, ids, seed=self.seed),
+                interval(token, ids, seed=self.seed),
+                interval(raised, ids, bounds=SHARE, seed=self.seed),
+                None if state == NAMED else paired(named, (own, ids), seed=self.seed),
+            )
 
-    def positive(self, state: str) -> Estimate:
-        """Share of cases in which the passage raised the probability."""
-        raised = [float(each.totals[state] > 0) for each in self.gains]
-        return interval(raised, self._ids, bounds=SHARE, seed=self.seed)
+        return [row(state) for state in STATES]
 
-    def lead(self, state: str) -> Estimate:
-        """How much more the right, named passage gained than this one, in nats, paired by case."""
-        ours, theirs = (
-            ([each.totals[name] for each in self.gains], self._ids) for name in (NAMED, state)
-        )
-        return paired(ours, theirs, seed=self.seed)
-
-    def _mean(self, values: Sequence[float]) -> Estimate:
-        return interval(values, self._ids, seed=self.seed)
-
-    @property
-    def _ids(self) -> list[str]:
-        return [each.case for each in self.gains]
+    def figures(self) -> Mapping[str, Any]:
+        return {"rows": self.rows}
 
     def sections(self) -> Sequence[Section]:
-        levels = tuple(
-            (
-                state,
-                plain(self.total(state)),
-                plain(self.token(state)),
-                plain(self.positive(state)),
-                "" if state == NAMED else signed(self.lead(state)),
-            )
-            for state in STATES
-        )
-        headings = ("passage", "gain, nats", "per token", "share positive", "named − this")
+        columns = {
+            "passage": lambda row: row.passage,
+            "gain, nats": lambda row: row.total,
+            "per token": lambda row: row.per_token,
+            "share positive": lambda row: row.positive,
+            "named − this": lambda row: "" if row.lead is None else signed(row.lead),
+        }
         note = "Against no passage; the last column is paired by case. *: leaves out 0."
-        figure = plots.rows(
-            "Gain in log-probability by passage",
-            STATES,
-            {"Nats per token": {"gain": [self.token(state) for state in STATES]}},
-        )
-        caption = "Means over cases with 95\u00a0% intervals (bootstrap by case)."
-        return [Section("Gains", (Sheet("Gains", headings, levels, note),), figure, caption)]
+        gains = sheet("Gains", self.rows, columns, note)
+        return [Section("Gains", (gains,), self._figure, INTERVALS)]
+
+    def _figure(self) -> Markup:
+        panels = {"Nats per token": {"gain": [row.per_token for row in self.rows]}}
+        return plots.rows("Gain in log-probability by passage", STATES, panels)
 
     def notes(self) -> Sequence[str]:
-        return [f"{count} cases left out: {reason}" for reason, count in self.left_out.items()]
-
-    def as_json(self) -> dict[str, Any]:
-        measures = {"total": self.total, "per_token": self.token, "positive": self.positive}
-        return {
-            "policy": self.policy,
-            "cases": self.source,
-            "seed": self.seed,
-            **{
-                name: {state: of(state).as_json() for state in STATES}
-                for name, of in measures.items()
-            },
-            "lead": {state: self.lead(state).as_json() for state in AGAINST},
-            "left_out": dict(self.left_out),
-            "gains": [
-                {"case": each.case, "tokens": each.tokens, "totals": dict(each.totals)}
-                for each in self.gains
-            ],
-        }
+        return left_out(self.left_out)
 
 
-def study(
-    settings: PolicySettings,
-    label: str,
-    corpus: str,
-    longest: int,
-    began: Callable[[int], None],
-    tick: Callable[[], None],
-) -> Reference:
-    """Scores the diagnosis of each test case behind each passage, under the policy `settings` name.
+def run(task: StudyTask) -> Reference:
+    """Scores the diagnosis of each test case behind each passage, under the policy's weights.
 
-    `corpus` is `clinic:SUBSET`, an index folder or a file of documents; a passage has at most
-    `longest` words, and the denial comes on top. Raises UserError.
+    A passage has at most `longest` words, and the denial comes on top. Raises UserError.
     """
+    policy, corpus = task.one, task.settings.passages
+    settings = settings_of(task.values, policy)
     source, environment, cases = opened(settings)
     need_names(source, corpus)
-    scorer = weights(settings, source, environment).scorer()
-    texts = texts_of(corpus)
-    began(len(cases))
-    scoring = Scoring(scorer, source, environment, texts, longest, settings.seed)
-    return run_to_end(_study(scoring, label, source.name, cases, tick))
+    scorer, texts = weights(settings, source, environment).scorer(), texts_of(corpus)
+    longest, seed = task.settings.longest, task.settings.seed
+    scoring = Scoring(scorer, source, environment, texts, longest, seed)
+    gains, lost = run_to_end(by_case(cases, scoring.gains, task.begin(len(cases))))
+    return Reference(labels([policy])[policy], source.name, seed, gains, lost)
 
 
 def texts_of(corpus: str) -> list[Document]:
@@ -194,10 +188,10 @@ def texts_of(corpus: str) -> list[Document]:
         found = [Document(each.id, each.title, each.text) for each in local(str(path)).passages]
     else:
         if not path.exists():
-            raise UserError(f"--passages {corpus}: no such file; or clinic:SUBSET")
+            raise UserError(f"passages={corpus}: no such file; or clinic:SUBSET")
         found = [document for file in files([path]) for document, _ in documents(file, FIELDS)]
     if not found:
-        raise UserError(f"--passages {corpus}: no document in it")
+        raise UserError(f"passages={corpus}: no document in it")
     return found
 
 
@@ -304,16 +298,6 @@ def _cut(text: str, longest: int) -> str:
     return " ".join(text.split()[:longest])
 
 
-async def _study(
-    scoring: Scoring, label: str, source: str, cases: Sequence[Case], tick: Callable[[], None]
-) -> Reference:
-    found: list[Gains | str] = []
-    for case in cases:
-        found.append(await scoring.gains(case))
-        tick()
-    gains = tuple(each for each in found if isinstance(each, Gains))
-    if not gains:
-        raise UserError(f"no case could be scored; the first: {found[0]}")
-    reasons = [each for each in found if isinstance(each, str)]
-    counted = {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
-    return Reference(label, source, scoring.seed, gains, counted)
+study = Study(
+    "What raises a frozen model's belief in the right diagnosis?", run, Settings, of="policy"
+)

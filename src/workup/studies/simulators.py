@@ -1,62 +1,44 @@
-"""The same policy before different patients (PM-18, ProMed Table 4)."""
+"""The same policy before different simulated patients (PM-18, ProMed Table 4)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
+
+from markupsafe import Markup
+from pydantic import Field
 
 from workup.core.errors import UserError
-from workup.core.statistics import Estimate
+from workup.core.statistics import SHARE
 from workup.loops.evaluation.arms import labels
 from workup.loops.staff import EXACT
-from workup.report.live import Live
-from workup.runs.estimates import difference, estimate
 from workup.runs.settings import PolicySettings
-from workup.studies import plots
-from workup.studies.arms import Arm, Played, on_the_same_cases, play, settings_of
-from workup.studies.likelihood import opened
-from workup.studies.study import Section, Sheet, Study, plain, signed
+from workup.studies.base import arms, plots
+from workup.studies.base.arms import Arm, Comparison, Played, on_the_same_cases, settings_of
+from workup.studies.base.likelihood import opened
+from workup.studies.base.result import Section
+from workup.studies.base.task import Names, SourceSettings, Study, StudyTask
 
 EMBEDDED, DEFAULT, CHECKED, PERSONA = "embedded", "default", "checked", "persona"
-METRICS = {"accuracy": 2, "questions": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
-    """One policy with one patient.
+class Settings(SourceSettings):
+    """Who plays patients beside the models of the roles."""
 
-    Its metrics, and their paired differences to the reference patient.
-    """
-
-    policy: str
-    patient: str
-    level: Mapping[str, Estimate]
-    change: Mapping[str, Estimate]
+    patients: Names = Field(
+        (), description="further models as default patient, as in endpoint:NAME"
+    )
 
 
 @dataclass(frozen=True)
-class Simulators(Study):
-    """How results depend on who plays the patient.
+class Simulators(Comparison):
+    """How results depend on who plays the patient, which is an arm's condition.
 
     `models` are the models of the roles, by role.
     """
 
-    name: ClassVar[str] = "simulators"
-    question: ClassVar[str] = (
-        "Do the results depend on who plays the patient? The embedded patient tells recorded "
-        "facts word for word; the others are language models: as they are, with a fact checker "
-        "that sends answers back, and with a personality."
-    )
-    source: str
-    seed: int
     models: Mapping[str, str]
-    rows: tuple[Before, ...]
-
-    @property
-    def policies(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(row.policy for row in self.rows))
 
     @property
     def title(self) -> str:
@@ -64,50 +46,21 @@ class Simulators(Study):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        n = max(row.level["accuracy"].n for row in self.rows)
-        who = {role.capitalize(): model for role, model in self.models.items()}
-        head = {
-            "Policies": ", ".join(self.policies),
-            "Cases": self.source,
-            "Episodes": f"{n:,} with each patient",
-        }
-        return {**head, **who, "Seed": str(self.seed)}
+        return {**super().facts, **{role.capitalize(): m for role, m in self.models.items()}}
+
+    def called(self, condition: str) -> str:
+        return f"{condition} patient"
 
     def sections(self) -> Sequence[Section]:
-        headings = ("policy", "patient", "n", "accuracy", "difference", "questions", "difference")
-        rows = tuple(
-            (row.policy, row.patient, str(row.level["accuracy"].n), *self._cells(row))
-            for row in self.rows
-        )
-        note = (
-            f"Difference: to the {DEFAULT} patient, paired by case. *: the interval leaves out 0."
-        )
         caption = "Means, and paired differences, with 95\u00a0% intervals (bootstrap by case)."
-        return [
-            Section(
-                "Accuracy by patient",
-                (Sheet("By patient", headings, rows, note, 2),),
-                self._figure(),
-                caption,
-            )
-        ]
+        tables = self.tables("By patient", "patient")
+        return [Section("Accuracy by patient", tables, self._figure, caption)]
 
-    def _cells(self, row: Before) -> list[str]:
-        same = row.patient == DEFAULT
-        return [
-            text
-            for metric, digits in METRICS.items()
-            for text in (
-                plain(row.level[metric], digits),
-                "" if same else signed(row.change[metric], digits),
-            )
-        ]
+    def _figure(self) -> Markup:
+        patients = list(dict.fromkeys(arm.condition for arm in self.arms))
 
-    def _figure(self) -> Any:
-        patients = list(dict.fromkeys(row.patient for row in self.rows))
-
-        def series(kind: str, metric: str) -> dict[str, list[Estimate | None]]:
-            found = {(row.policy, row.patient): getattr(row, kind)[metric] for row in self.rows}
+        def series(kind: str, metric: str) -> plots.Rows:
+            found = {(arm.policy, arm.condition): getattr(arm, kind)[metric] for arm in self.arms}
             hidden = DEFAULT if kind == "change" else ""
             return {
                 p: [None if who == hidden else found[p, who] for who in patients]
@@ -119,40 +72,11 @@ class Simulators(Study):
             f"Accuracy − that with {DEFAULT}": series("change", "accuracy"),
             "Questions per case": series("level", "questions"),
         }
-        return plots.rows(
-            "Accuracy and questions by patient", patients, panels, ends={"Accuracy": plots.SHARE}
-        )
-
-    def notes(self) -> Sequence[str]:
-        return [
-            (
-                f"{row.policy}, {row.patient} patient: {row.level['accuracy'].missing} episodes "
-                "failed and are left out"
-            )
-            for row in self.rows
-            if row.level["accuracy"].missing
-        ]
-
-    def as_json(self) -> dict[str, Any]:
-        rows = [
-            {
-                "policy": row.policy,
-                "patient": row.patient,
-                **{name: found.as_json() for name, found in row.level.items()},
-                "difference": {name: found.as_json() for name, found in row.change.items()},
-            }
-            for row in self.rows
-        ]
-        return {
-            "cases": self.source,
-            "seed": self.seed,
-            "models": dict(self.models),
-            "reference": DEFAULT,
-            "rows": rows,
-        }
+        label = "Accuracy and questions by patient"
+        return plots.rows(label, patients, panels, ends={"Accuracy": SHARE})
 
 
-def arms(
+def planned(
     values: Mapping[str, Any], policies: Sequence[str], others: Sequence[str] = ()
 ) -> list[Arm]:
     """Every policy with the embedded patient and with those that models play.
@@ -211,32 +135,25 @@ def _check(base: PolicySettings) -> None:
         )
 
 
-def study(
-    values: Mapping[str, Any],
-    policies: Sequence[str],
-    others: Sequence[str],
-    folder: Path,
-    live: Live,
-) -> Simulators:
-    """Plays what is missing below `folder`, and compares it."""
-    planned = arms(values, policies, others)
-    base = settings_of(values, policies[0])
+def run(task: StudyTask) -> Simulators:
+    """Plays what is missing below the task's folder, and compares it."""
+    every = planned(task.values, task.words, task.settings.patients)
+    base = settings_of(task.values, task.words[0])
     models = {role: spec for role, spec in base.roles.items() if spec != EXACT}
-    return compare(base.cases, base.seed, models, play(planned, folder, live))
+    played = arms.play(every, task.folder, task.live)
+    return compare(base.cases, base.seed, models, played)
 
 
 def compare(source: str, seed: int, models: Mapping[str, str], played: Played) -> Simulators:
-    """The comparison from the outcomes by (policy, patient); differences are paired by case."""
-    rows = [
-        Before(
-            policy,
-            patient,
-            {metric: estimate(outcomes, metric, seed) for metric in METRICS},
-            {
-                metric: difference(outcomes, played[policy, DEFAULT], metric, seed)
-                for metric in METRICS
-            },
-        )
-        for (policy, patient), outcomes in played.items()
-    ]
-    return Simulators(source, seed, models, tuple(rows))
+    """The comparison from the outcomes by (policy, patient)."""
+    return Simulators(source, seed, DEFAULT, arms.compared(played, DEFAULT, seed), models)
+
+
+study = Study(
+    "Do the results depend on who plays the patient? The embedded patient tells recorded facts "
+    "word for word; the others are language models: as they are, with a fact checker that sends "
+    "answers back, and with a personality.",
+    run,
+    Settings,
+    of="policy",
+)

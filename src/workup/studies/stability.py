@@ -1,21 +1,26 @@
-"""Do Shapley values of facts agree with leave-one-out, and with themselves over draws of orders?
+"""Whether facts' Shapley values are stable (PM-4).
 
-ProMed pays questions by Shapley values (PM-4, PM-6), which it estimates from a few orders per case.
+Do they agree with leave-one-out, and with themselves over draws of orders? ProMed pays questions by
+Shapley values (PM-4, PM-6), which it estimates from a few orders per case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
+from pydantic import Field
 
 from workup.core.case import Case
 from workup.core.errors import RolloutError, UserError
 from workup.core.statistics import SHARE, Estimate, interval
+from workup.loops.evaluation.arms import labels
 from workup.methods.promed.shapley import (
     Coalition,
     Game,
@@ -28,10 +33,11 @@ from workup.methods.promed.shapley import (
 )
 from workup.rl.rollout import seed_key
 from workup.rl.running import run_to_end
-from workup.runs.settings import PolicySettings
-from workup.studies import plots
-from workup.studies.likelihood import Facts, Likelihood, opened, weights
-from workup.studies.study import Section, Sheet, Study, plain
+from workup.studies.base import plots
+from workup.studies.base.arms import settings_of
+from workup.studies.base.likelihood import TOLD, Facts, Likelihood, by_case, opened, weights
+from workup.studies.base.result import INTERVALS, Result, Section, left_out, plain, sheet
+from workup.studies.base.task import Counts, SourceSettings, Study, StudyTask
 
 Array = NDArray[np.float64]
 Values = tuple[float, ...]  # of a case's facts, in nats
@@ -42,17 +48,17 @@ PERMUTATIONS = 2_000
 RANK = (-1.0, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is drawn: `seeds` times as many orders as each of `orders` says, ascending.
+class Settings(SourceSettings):
+    """What is drawn: `draws` times as many orders as each of `orders` says.
 
-    The orders of a smaller number are the first ones of a larger number. `facts` is `Likelihood`'s.
+    The orders of a smaller number are the first ones of a larger number.
     """
 
-    orders: tuple[int, ...] = (2, 4, 8, 16)
-    seeds: int = 3
-    facts: Facts = "hidden"
-    seed: int = 0
+    orders: Counts = Field(
+        "2,4,8,16", validate_default=True, description="numbers of orders of the facts, ascending"
+    )
+    draws: int = Field(3, ge=2, description="how often so many orders are drawn")
+    facts: Facts = Field("hidden", description=TOLD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +107,44 @@ class Chance:
         return plain(Estimate(self.mean, self.low, self.high, 0))
 
 
-@dataclass(frozen=True)
-class Stability(Study):
-    """The valued cases of one policy."""
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How the best Shapley values and others of the same facts agree, and what chance gives."""
 
-    name: ClassVar[str] = "stability"
-    question: ClassVar[str] = (
-        "Do Shapley values rank a case's facts as leave-one-out does, and does another draw of "
-        "orders rank them the same?"
-    )
+    other: str
+    rho: Estimate
+    top: Estimate
+    rho_by_chance: Chance
+    top_by_chance: Chance
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnAgreement:
+    """How two draws of `orders` orders agree, with each other and with leave-one-out.
+
+    None for `orders` stands for leave-one-out in two orders of the facts, which has no weights.
+    `moved` and `unequal` are total variations of softmax(φ): between two draws, and between one
+    draw and equal weights.
+    """
+
+    orders: int | None
+    rho: Estimate
+    top: Estimate
+    leave_one_out: Estimate
+    moved: Estimate | None = None
+    unequal: Estimate | None = None
+
+
+@dataclass(frozen=True)
+class Stability(Result):
+    """The valued cases of one policy. `telling` counts facts that contain the answer."""
+
     policy: str
     source: str
-    plan: Plan
+    settings: Settings
     valued: tuple[Valued, ...]
     left_out: Mapping[str, int]
-    telling: int  # facts that contain the answer
+    telling: int
 
     @property
     def title(self) -> str:
@@ -128,214 +157,134 @@ class Stability(Study):
             "Policy": self.policy,
             "Cases": f"{len(self.valued):,} of {self.source}",
             "Facts per case": f"{np.mean(counts):.1f} ({min(counts)} to {max(counts)})",
-            "Draws": f"{self.plan.seeds}, of up to {self.plan.orders[-1]} orders each",
-            "Seed": str(self.plan.seed),
+            "Draws": f"{self.settings.draws}, of up to {self.settings.orders[-1]} orders each",
+            "Seed": str(self.settings.seed),
         }
 
-    # --- what facts do ---
+    @cached_property
+    def sizes(self) -> Mapping[str, Estimate]:
+        """What facts do, over the cases; values are the best ones, in nats.
 
-    def together(self) -> Estimate:
-        """v(F) − v(∅) over the orders of all draws, in nats: the sum of a case's values."""
-        return self._over([sum(each.best) for each in self.valued])
+        `together` is v(F) − v(∅) over the orders of all draws: the sum of a case's values. `raised`
+        is the share of cases in which that is positive, `spread` the standard deviation of a case's
+        values.
+        """
+        return {
+            "together": self._over([sum(each.best) for each in self.valued]),
+            "raised": self._over([float(sum(each.best) > 0) for each in self.valued], SHARE),
+            "spread": self._over([float(np.std(each.best)) for each in self.valued]),
+        }
 
-    def raised(self) -> Estimate:
-        """The share of cases in which all facts together raise the answer's probability."""
-        return self._over([float(sum(each.best) > 0) for each in self.valued], SHARE)
+    @cached_property
+    def agreements(self) -> Mapping[str, Agreement]:
+        """By the values that the best Shapley values are compared with."""
+        found = {}
+        for other in OTHERS:
+            pairs = [(each.best, each.other(other)) for each in self.valued]
+            ρ = self._over([spearman(*pair) for pair in pairs], RANK)
+            top = self._over([same_first(*pair) for pair in pairs], SHARE)
+            found[other] = Agreement(other, ρ, top, *dealt(pairs, self.settings.seed))
+        return found
 
-    def spread(self) -> Estimate:
-        """Standard deviation of a case's best Shapley values, in nats: how unlike its facts are."""
-        return self._over([float(np.std(each.best)) for each in self.valued])
+    @cached_property
+    def draws(self) -> Mapping[int | None, DrawnAgreement]:
+        """By the number of orders; None: leave-one-out in two orders."""
+        return {orders: self._drawn(orders) for orders in (*self.settings.orders, None)}
 
-    # --- agreement with other values ---
-
-    def agreement(self, other: str) -> Estimate:
-        """Spearman's ρ of the best Shapley values and `other`: the mean over cases."""
-        return self._over([spearman(each.best, each.other(other)) for each in self.valued], RANK)
-
-    def same_top(self, other: str) -> Estimate:
-        """The share of cases in which both put the same fact first."""
-        return self._over([same_first(each.best, each.other(other)) for each in self.valued], SHARE)
-
-    def chance(self, other: str) -> tuple[Chance, Chance]:
-        """Of `agreement` and of `same_top`, by permutation within each case."""
-        pairs = [(each.best, each.other(other)) for each in self.valued]
-        return dealt(pairs, self.plan.seed)
-
-    # --- agreement between draws ---
-
-    def between(self, orders: int | None) -> Estimate:
-        """ρ of two draws, the mean over pairs and cases; None: leave-one-out in two orders."""
-        return self._over([_pairs(spearman, self._draws(v, orders)) for v in self.valued], RANK)
-
-    def same_between(self, orders: int | None) -> Estimate:
-        """How often two draws put the same fact first."""
-        return self._over([_pairs(same_first, self._draws(v, orders)) for v in self.valued], SHARE)
-
-    def with_leave_one_out(self, orders: int | None) -> Estimate:
-        """ρ of one draw and leave-one-out in the record's order."""
-        found = [
-            _average([spearman(draw, each.without) for draw in self._draws(each, orders)])
-            for each in self.valued
+    def _drawn(self, orders: int | None) -> DrawnAgreement:
+        every = [each.shuffled if orders is None else each.shapley[orders] for each in self.valued]
+        ρ = self._over([_pairs(spearman, draws) for draws in every], RANK)
+        top = self._over([_pairs(same_first, draws) for draws in every], SHARE)
+        both = zip(every, self.valued, strict=True)
+        left = [_average([spearman(draw, v.without) for draw in draws]) for draws, v in both]
+        found = (orders, ρ, top, self._over(left, RANK))
+        if orders is None:
+            return DrawnAgreement(*found)
+        moved = self._over([_pairs(distance, draws) for draws in every], SHARE)
+        apart = [
+            _average([distance(draw, (0.0,) * len(draw)) for draw in draws]) for draws in every
         ]
-        return self._over(found, RANK)
-
-    def moved(self, orders: int) -> Estimate:
-        """Total variation between two draws' weights φ~ = softmax(φ): what is paid elsewhere."""
-        return self._over([_pairs(distance, each.shapley[orders]) for each in self.valued], SHARE)
-
-    def unequal(self, orders: int) -> Estimate:
-        """Total variation between φ~ of one draw and equal weights."""
-        found = [
-            _average([distance(draw, (0.0,) * len(draw)) for draw in each.shapley[orders]])
-            for each in self.valued
-        ]
-        return self._over(found, SHARE)
-
-    def _draws(self, each: Valued, orders: int | None) -> tuple[Values, ...]:
-        return each.shuffled if orders is None else each.shapley[orders]
+        return DrawnAgreement(*found, moved, self._over(apart, SHARE))
 
     def _over(
         self, values: Sequence[float | None], bounds: tuple[float, float] | None = None
     ) -> Estimate:
         ids = [each.case for each in self.valued]
-        return interval(values, ids, bounds=bounds, seed=self.plan.seed)
+        return interval(values, ids, bounds=bounds, seed=self.settings.seed)
 
-    # --- what is shown ---
+    def figures(self) -> Mapping[str, Any]:
+        by_case = {
+            each.case: {
+                "rho": {name: spearman(each.best, each.other(name)) for name in OTHERS},
+                "top": {name: same_first(each.best, each.other(name)) for name in OTHERS},
+                "rho_of_draws": {n: _pairs(spearman, d) for n, d in each.shapley.items()},
+            }
+            for each in self.valued
+        }
+        rows = {"agreement": self.agreements, "draws": [*self.draws.values()]}
+        return {**self.sizes, **rows, "by_case": by_case}
 
     def sections(self) -> Sequence[Section]:
-        k = self.plan.orders
-        series: Mapping[str, plots.Curves] = {
-            "ρ of two draws": {"Shapley": [(n, self.between(n)) for n in k]},
-            "Same top fact": {"Shapley": [(n, self.same_between(n)) for n in k]},
+        names = {
+            "together": "all facts together, nats",
+            "raised": "share of cases in which they raise the answer",
+            "spread": "standard deviation between a case's facts, nats",
         }
-        ends = dict.fromkeys(series, plots.SHARE)
-        figure = plots.curves("Shapley values of two draws", series, "orders", ends=ends)
-        caption = "Means over cases with 95\u00a0% intervals (bootstrap by case)."
-        return [
-            Section("Values", (self._sizes(), self._agreement())),
-            Section("Agreement between draws", (self._between(),), figure, caption),
-        ]
-
-    def _sizes(self) -> Sheet:
-        rows = (
-            ("all facts together, nats", plain(self.together())),
-            ("share of cases in which they raise the answer", plain(self.raised())),
-            ("standard deviation between a case's facts, nats", plain(self.spread())),
+        means = {"": lambda row: names[row[0]], "mean over cases": lambda row: row[1]}
+        sizes = sheet("Shapley values", self.sizes.items(), means, "All draws together.")
+        agreement = sheet(
+            "Agreement with other values",
+            self.agreements.values(),
+            {
+                "Shapley and": lambda row: row.other,
+                "ρ": lambda row: row.rho,
+                "ρ by chance": lambda row: str(row.rho_by_chance),
+                "p of ρ": lambda row: f"{row.rho_by_chance.p:.4f}",
+                "same top fact": lambda row: row.top,
+                "top by chance": lambda row: str(row.top_by_chance),
+                "p of top": lambda row: f"{row.top_by_chance.p:.4f}",
+            },
+            f"Shapley values from all {self.settings.draws} draws of {self.settings.orders[-1]} "
+            "orders. By chance: values dealt at random to each case's facts, mean and middle "
+            f"95\u00a0% of {PERMUTATIONS:,} deals; p: the share of deals that do as well.",
         )
-        return Sheet("Shapley values", ("", "mean over cases"), rows, "All draws together.")
-
-    def _agreement(self) -> Sheet:
-        rows = []
-        for other in OTHERS:
-            ρ, top = self.chance(other)
-            agreement, same = plain(self.agreement(other)), plain(self.same_top(other))
-            rows.append((other, agreement, str(ρ), f"{ρ.p:.4f}", same, str(top), f"{top.p:.4f}"))
-        headings = ("Shapley and", "ρ", "by chance", "p", "same top fact", "by chance", "p")
-        note = (
-            f"Shapley values from all {self.plan.seeds} draws of {self.plan.orders[-1]} orders. "
-            "By chance: values dealt at random to each case's facts, mean and middle 95\u00a0% of "
-            f"{PERMUTATIONS:,} deals; p: the share of deals that do as well."
-        )
-        return Sheet("Agreement with other values", headings, tuple(rows), note)
-
-    def _between(self) -> Sheet:
-        rows = [
-            (
-                f"Shapley, {n} order{'s' * (n > 1)}",
-                plain(self.between(n)),
-                plain(self.same_between(n)),
-                plain(self.with_leave_one_out(n)),
-                plain(self.moved(n)),
-                plain(self.unequal(n)),
-            )
-            for n in self.plan.orders
-        ]
-        rows.append(
-            (
-                LEAVE_ONE_OUT,
-                plain(self.between(None)),
-                plain(self.same_between(None)),
-                plain(self.with_leave_one_out(None)),
-                "",
-                "",
-            )
-        )
-        headings = (
-            "",
-            "ρ of two draws",
-            "same top fact",
-            "ρ with leave one out",
-            "φ~ moved",
-            "φ~ unequal",
-        )
-        note = (
+        between = sheet(
+            "Agreement between draws",
+            self.draws.values(),
+            {
+                "": lambda row: _called(row.orders),
+                "ρ of two draws": lambda row: row.rho,
+                "same top fact": lambda row: row.top,
+                "ρ with leave one out": lambda row: row.leave_one_out,
+                "φ~ moved": lambda row: row.moved or "",
+                "φ~ unequal": lambda row: row.unequal or "",
+            },
             "A draw of leave-one-out tells the facts in another order. Moved: total variation "
-            "between the weights softmax(φ) of two draws; unequal: between them and equal weights."
+            "between the weights softmax(φ) of two draws; unequal: between them and equal weights.",
         )
-        return Sheet("Agreement between draws", headings, tuple(rows), note)
+        return [
+            Section("Values", (sizes, agreement)),
+            Section("Agreement between draws", (between,), self._figure, INTERVALS),
+        ]
+
+    def _figure(self) -> Markup:
+        drawn = [(each.orders, each) for each in self.draws.values() if each.orders is not None]
+        series: Mapping[str, plots.Curves] = {
+            "ρ of two draws": {"Shapley": [(n, each.rho) for n, each in drawn]},
+            "Same top fact": {"Shapley": [(n, each.top) for n, each in drawn]},
+        }
+        ends = dict.fromkeys(series, SHARE)
+        return plots.curves("Shapley values of two draws", series, "orders", ends=ends)
 
     def notes(self) -> Sequence[str]:
-        lost = [f"{count} cases left out: {reason}" for reason, count in self.left_out.items()]
         line = f"{self.telling} facts contain the answer in so many words"
-        return [*lost, *([line] if self.telling else [])]
-
-    def as_json(self) -> dict[str, Any]:
-        plan = self.plan
-        agreement = {
-            other: {
-                "rho": self.agreement(other).as_json(),
-                "top": self.same_top(other).as_json(),
-                "chance": {
-                    name: {"mean": by.mean, "low": by.low, "high": by.high, "p": by.p}
-                    for name, by in zip(("rho", "top"), self.chance(other), strict=True)
-                },
-            }
-            for other in OTHERS
-        }
-        draws = {
-            str(n or LEAVE_ONE_OUT): {
-                "rho": self.between(n).as_json(),
-                "top": self.same_between(n).as_json(),
-                "leave_one_out": self.with_leave_one_out(n).as_json(),
-                **self._weights_json(n),
-            }
-            for n in (*plan.orders, None)
-        }
-        return {
-            "policy": self.policy,
-            "cases": self.source,
-            "seed": plan.seed,
-            "facts": plan.facts,
-            "orders": list(plan.orders),
-            "draws": plan.seeds,
-            "together": self.together().as_json(),
-            "raised": self.raised().as_json(),
-            "spread": self.spread().as_json(),
-            "agreement": agreement,
-            "between": draws,
-            "left_out": dict(self.left_out),
-            "telling": self.telling,
-            "valued": [_case_json(each) for each in self.valued],
-        }
-
-    def _weights_json(self, orders: int | None) -> dict[str, Any]:
-        if orders is None:
-            return {}
-        return {"moved": self.moved(orders).as_json(), "unequal": self.unequal(orders).as_json()}
+        return [*left_out(self.left_out), *([line] if self.telling else [])]
 
 
-def _case_json(each: Valued) -> dict[str, Any]:
-    best = each.best
-    return {
-        "case": each.case,
-        "shapley": {str(n): [list(v) for v in draws] for n, draws in each.shapley.items()},
-        LEAVE_ONE_OUT: list(each.without),
-        "shuffled": [list(v) for v in each.shuffled],
-        ADD_ONE_IN: list(each.alone),
-        "rho": {other: spearman(best, each.other(other)) for other in OTHERS},
-        "top": {other: same_first(best, each.other(other)) for other in OTHERS},
-        "rho_of_draws": {str(n): _pairs(spearman, draws) for n, draws in each.shapley.items()},
-    }
+def _called(orders: int | None) -> str:
+    if orders is None:
+        return LEAVE_ONE_OUT
+    return f"Shapley, {orders} order{'s' if orders > 1 else ''}"
 
 
 # --- measures ---
@@ -415,60 +364,49 @@ def _mean(draws: Sequence[Values]) -> Values:
 # --- valuing ---
 
 
-def study(
-    settings: PolicySettings,
-    label: str,
-    plan: Plan,
-    began: Callable[[int], None],
-    tick: Callable[[], None],
-) -> Stability:
-    """Values the facts of the test cases; `began` gets their number. Raises UserError."""
-    source, environment, cases = opened(settings)
-    scorer = weights(settings, source, environment).scorer()
-    likelihood = Likelihood(scorer, environment, plan.facts)
-    began(len(cases))
+def run(task: StudyTask) -> Stability:
+    """Values the facts of the test cases. Raises UserError."""
+    settings, policy = task.settings, task.one
+    if list(settings.orders) != sorted(set(settings.orders)):
+        said = ",".join(map(str, settings.orders))
+        raise UserError(f"orders={said}: numbers of orders, ascending, as in orders=2,4,8")
+    evaluation = settings_of(task.values, policy)
+    source, environment, cases = opened(evaluation)
+    scorer = weights(evaluation, source, environment).scorer()
+    likelihood = Likelihood(scorer, environment, settings.facts)
 
-    async def every() -> list[Valued | str]:
-        found = []
-        for case in cases:
-            found.append(await value(case, likelihood, plan))
-            tick()
-        return found
+    async def valued(case: Case) -> Valued | str:
+        return await value(case, likelihood, settings)
 
-    found = run_to_end(every())
-    valued = tuple(each for each in found if isinstance(each, Valued))
-    if not valued:
-        raise UserError(f"{source.name}: no case could be valued; the first: {found[0]}")
-    reasons = [each for each in found if isinstance(each, str)]
-    counted = {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
-    kept = {each.case for each in valued}
+    found, lost = run_to_end(by_case(cases, valued, task.begin(len(cases))))
+    kept = {each.case for each in found}
     telling = sum(
         len(giveaways(likelihood.of(case), case.truth.diagnosis))
         for case in cases
         if case.id in kept
     )
-    return Stability(label, source.name, plan, valued, counted, telling)
+    return Stability(labels([policy])[policy], source.name, settings, found, lost, telling)
 
 
-async def value(case: Case, likelihood: Likelihood, plan: Plan) -> Valued | str:
+async def value(case: Case, likelihood: Likelihood, settings: Settings) -> Valued | str:
     """The case's facts, valued; or a reason why not, without any text of the case."""
     facts = likelihood.of(case)
     n = len(facts)
     if n < LEAST:
         return f"fewer than {LEAST} facts"
     game = likelihood.game(case, facts)
-    seeds = [seed_key("shapley", plan.seed + draw, case.id) for draw in range(plan.seeds)]
+    seeds = [seed_key("shapley", settings.seed + draw, case.id) for draw in range(settings.draws)]
     try:
         # The largest number first: the scorer remembers what the smaller ones ask for again.
         shapley = {
             orders: tuple([await _shapley(game, n, orders, seed) for seed in seeds])
-            for orders in reversed(plan.orders)
+            for orders in reversed(settings.orders)
         }
-        shuffled = tuple([await _in_order(game, order) for order in _orders(case, n, plan)])
+        shuffled = tuple([await _in_order(game, order) for order in _orders(case, n, settings)])
         without, alone = await leave_one_out(game, n), await add_one_in(game, n)
     except RolloutError:
         return "the prompt does not fit the policy"
-    ascending = {orders: shapley[orders] for orders in plan.orders}
+    ascending = {orders: shapley[orders] for orders in settings.orders}
     return Valued(case.id, ascending, shuffled, without, alone)
 
 
@@ -476,9 +414,9 @@ async def _shapley(game: Game, n: int, orders: int, seed: int) -> Values:
     return (await estimate(game, n, ShapleySettings(orders, epsilon=0.0), [seed])).values
 
 
-def _orders(case: Case, n: int, plan: Plan) -> Iterator[Coalition]:
-    for draw in range(plan.seeds):
-        rng = np.random.default_rng(seed_key("told", plan.seed + draw, case.id))
+def _orders(case: Case, n: int, settings: Settings) -> Iterator[Coalition]:
+    for draw in range(settings.draws):
+        rng = np.random.default_rng(seed_key("told", settings.seed + draw, case.id))
         yield tuple(rng.permutation(n).tolist())
 
 
@@ -490,3 +428,12 @@ async def _in_order(game: Game, order: Coalition) -> Values:
 
     found = dict(zip(order, await leave_one_out(told, len(order)), strict=True))
     return tuple(found[fact] for fact in range(len(order)))
+
+
+study = Study(
+    "Do Shapley values rank a case's facts as leave-one-out does, and does another draw of orders "
+    "rank them the same?",
+    run,
+    Settings,
+    of="policy",
+)

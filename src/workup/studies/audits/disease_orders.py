@@ -1,4 +1,4 @@
-"""Does an order that names a disease tell whether the patient has it (RAGES, ES-9)?
+"""Whether an order that names a disease gives the diagnosis away (RAGES, ES-9).
 
 A doctor who may order "is it glioblastoma" needs no examination. The audit plays such orders in
 pairs: the same words once with the truth and once with another disease. The truth is given away if
@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
+from workup.cases import open_source
 from workup.cases.clinic.catalogue import clinic_catalogue
 from workup.cases.clinic.pathology import markers
 from workup.cases.clinic.tables import clinic_tables
@@ -28,9 +29,9 @@ from workup.core.ports import Model, Reply, Request
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.core.text import normalise
 from workup.environments.exams.rages import REFUSED, ExamResult, ExamSimulator, RagesSettings
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from workup.rl.running import run_to_end
+from workup.studies.base.result import Result, Section, percent, sheet
+from workup.studies.base.task import SourceSettings, Study, StudyTask
 
 EXAMINATION = "an examination"
 OTHER_CODES = ("K92.9", "R68.8")
@@ -60,6 +61,24 @@ FORMS: Mapping[str, Callable[[str], str]] = {
 """What is done with a name to make an order of it."""
 
 KINDS = (*FORMS, "a code", EXAMINATION)
+NAMING = "naming a disease"  # all kinds but EXAMINATION
+
+
+class Settings(SourceSettings):
+    """Which orders are made, and who writes results."""
+
+    cases: str = Field("clinic:pathology", description="whose test cases are ordered for")
+    n: int = Field(400, ge=1, description="pairs of orders, each kind in turn")
+    base: str = Field(
+        "clinic", description="a folder of `workup index build --kind exams`, or clinic"
+    )
+    nearest: Literal["exact", "embedding"] = Field(
+        "exact", description="how the base's disease is found"
+    )
+    model: str = Field(
+        "",
+        description="who writes results: endpoint:NAME, a folder, a hub id; else a candid writer",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +95,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PairReplies:
     """What the two replies were; `reason` says why the model failed."""
 
     kind: str
@@ -103,81 +122,72 @@ class Candid:
         return Reply(json.dumps({"exists": True, "disease": False, "test": "", "result": result}))
 
 
+@dataclass(frozen=True, slots=True)
+class PairRates:
+    """Of all pairs of one kind: the shares that were refused, and that gave the truth away."""
+
+    kind: str
+    n: int
+    refused: Estimate
+    given_away: Estimate
+
+
 @dataclass(frozen=True)
-class Adversarial:
+class Adversarial(Result):
     """What became of all pairs."""
+
+    texts: ClassVar = {"told": {"__all__": {"orders", "replies", "reason"}}}
 
     cases: str
     model: str
     n: int
     seed: int
-    told: tuple[Told, ...]
-    restricted: bool = False
+    told: tuple[PairReplies, ...]
 
-    def rate(self, measure: str, told: Sequence[Told]) -> Estimate:
+    def rate(self, measure: str, told: Sequence[PairReplies]) -> Estimate:
         """The share of the pairs with its interval by case."""
         values = [float(getattr(each, measure)) for each in told]
         return interval(values, [each.case for each in told], bounds=SHARE, seed=self.seed)
 
     @property
-    def asked(self) -> int:
-        """How many pairs there were."""
-        return len(self.told)
+    def title(self) -> str:
+        return f"{self.n} pairs of orders, {self.cases}, written by {self.model}"
 
-    def failures(self) -> Counter[str]:
-        """Why the model gave up, and how often."""
-        return Counter(each.reason for each in self.told if each.reason)
+    def asked(self) -> Sequence[Any]:
+        return self.told
 
-    def rows(self) -> Iterator[tuple[str, list[Told]]]:
+    @cached_property
+    def rates(self) -> list[PairRates]:
         """All orders that name a disease together, then each kind of order."""
         answered = [each for each in self.told if not each.reason]
-        yield "naming a disease", [each for each in answered if each.kind != EXAMINATION]
-        for kind in KINDS:
-            if some := [each for each in answered if each.kind == kind]:
-                yield kind, some
+        kinds = {NAMING: [each for each in answered if each.kind != EXAMINATION]}
+        kinds |= {kind: [each for each in answered if each.kind == kind] for kind in KINDS}
+        return [
+            PairRates(kind, len(own), self.rate("refused", own), self.rate("given_away", own))
+            for kind, own in kinds.items()
+            if own or kind == NAMING
+        ]
 
-    def tables(self) -> Iterator[Table]:
-        """How many orders were refused, and how many gave the truth away, in percent."""
-        from rich.table import Table
+    def figures(self) -> Mapping[str, Any]:
+        return {"rates": self.rates}
 
-        title = f"{self.n} pairs of orders, {self.cases}, written by {self.model}"
-        table = Table(title=title, title_justify="left", box=None)
-        for heading in ("order", "n", "refused %", "truth given away %"):
-            table.add_column(heading, justify="left" if heading == "order" else "right")
-        for kind, told in self.rows():
-            shares = (self.rate(name, told) for name in ("refused", "given_away"))
-            figures = (
-                f"{100 * e.mean:.1f} [{100 * e.low:.0f}, {100 * e.high:.0f}]" for e in shares
-            )
-            table.add_row(kind, str(len(told)), *figures)
-        yield table
+    def sections(self) -> Sequence[Section]:
+        columns = {
+            "order": lambda row: row.kind,
+            "n": lambda row: row.n,
+            "refused %": lambda row: percent(row.refused),
+            "truth given away %": lambda row: percent(row.given_away),
+        }
+        return [Section("Orders that name a disease", (sheet(self.title, self.rates, columns),))]
 
-    def notes(self) -> list[str]:
-        """Orders that gave the truth away, examinations that were refused, and failures."""
+    def quotes(self) -> Sequence[str]:
+        """Orders that gave the truth away, and examinations that were refused."""
         given = [each for each in self.told if each.given_away]
         lost = [each for each in self.told if each.refused and each.kind == EXAMINATION]
-        failures = self.failures().most_common(5)
         return [
             *(f"given away: '{each.orders[0]}': {each.replies[0]}" for each in given[:5]),
             *(f"refused, though an examination: '{each.orders[0]}'" for each in lost[:5]),
-            *(f"{count} × failed: {reason}" for reason, count in failures),
         ]
-
-    def write(self, file: Path) -> None:
-        """Writes all pairs as JSON, of restricted cases without texts.
-
-        Raises UserError when the disk refuses.
-        """
-        about: dict[str, Any] = {
-            name: getattr(self, name) for name in ("cases", "model", "n", "seed")
-        }
-        hidden = {"orders": (), "replies": ()} if self.restricted else {}
-        whole = {**about, "told": [{**asdict(each), **hidden} for each in self.told]}
-        text = json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
-        try:
-            file.write_text(text, encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            raise UserError(f"cannot write {file}: {error.strerror or error}") from error
 
 
 def pairs(source: Source, n: int, seed: int) -> list[Pair]:
@@ -243,25 +253,25 @@ async def audit(
     yes, no = (plain.with_model(model or Candid(says)) for says in (True, False))
     told = await asyncio.gather(*(_told(yes, no, pair, tick) for pair in planned))
     writer = (model or Candid(True)).name
-    return Adversarial(source.name, writer, n, seed, tuple(told), source.restricted)
+    return Adversarial(source.name, writer, n, seed, tuple(told), restricted=source.restricted)
 
 
 async def _told(
     yes: ExamSimulator, no: ExamSimulator, pair: Pair, tick: Callable[[], None]
-) -> Told:
+) -> PairReplies:
     orders = (pair.truth, pair.other)
     try:
         (right,) = await yes.results(pair.case, [pair.truth])
         (wrong,) = await (yes if pair.kind == EXAMINATION else no).results(pair.case, [pair.other])
     except RolloutError as error:
-        return Told(pair.kind, pair.case.id, orders, reason=str(error))
+        return PairReplies(pair.kind, pair.case.id, orders, reason=str(error))
     finally:
         tick()
     replies = (right.text, wrong.text)
     refused = right.source == wrong.source == REFUSED
     given = _said(right, pair.truth) != _said(wrong, pair.other)
     named = pair.kind != EXAMINATION and _names(pair.case, replies)
-    return Told(pair.kind, pair.case.id, orders, replies, refused, given or named)
+    return PairReplies(pair.kind, pair.case.id, orders, replies, refused, given or named)
 
 
 def _said(result: ExamResult, order: str) -> str:
@@ -279,3 +289,20 @@ def _names(case: Case, replies: Sequence[str]) -> bool:
 
 def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, normalise(text)))
+
+
+def run(task: StudyTask) -> Adversarial:
+    """Asks RAGES for pairs of orders, one of which names the truth."""
+    s = task.settings
+    source, settings = open_source(s.cases), RagesSettings(base=s.base, nearest=s.nearest)
+    writer = task.desk(restricted=source.restricted).open(s.model) if s.model else None
+    return run_to_end(audit(source, settings, s.n, s.seed, writer, task.begin(s.n, "pair")))
+
+
+study = Study(
+    "Does an order that names a disease tell whether the patient has it? The same words are "
+    "ordered once with the truth and once with another disease; the truth is given away if the "
+    "replies differ, or name it.",
+    run,
+    Settings,
+)

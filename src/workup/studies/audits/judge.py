@@ -1,32 +1,45 @@
-"""How far to trust a model's judgement: its agreement with the exact judge on probes."""
+"""A model's verdicts beside the exact judge's, on probes whose exact verdict is known."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
+from pydantic import Field
+
+from workup.cases import open_source
 from workup.core.case import Source
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Model
-from workup.core.statistics import SHARE, Estimate, interval, wilson
+from workup.core.statistics import Estimate
+from workup.report.sheets import Sheet
+from workup.rl.running import run_to_end
 from workup.roles.judges.assessor import JudgeVerdict
-from workup.studies.audits.probes import INJECTION, Judgement, JudgeProbe, judgements, probes
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from workup.studies.base.agreement import estimates
+from workup.studies.base.probes import INJECTION, Judgement, JudgeProbe, judgements, probes
+from workup.studies.base.result import Result, Section, for_each, sheet
+from workup.studies.base.task import Begin, SourceSettings, Study, StudyTask, quietly
 
 ALL = "all"
-DASH = "–"
+
+
+class Settings(SourceSettings):
+    """Who is audited, and with what."""
+
+    model: str = Field(description="endpoint:NAME, a model folder, or a hub id")
+    cases: str = Field(
+        "clinic:pathology",
+        description="where the probes are from; clinic:pathology tries all judgements",
+    )
+    n: int = Field(200, ge=1, description="probes of each judgement")
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class JudgedProbe:
     """One probe: the exact labels, the model's, and both verdicts' values.
 
     The model's are None if it failed; the reason is kept.
@@ -59,42 +72,40 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class JudgeAgreement:
     """Of one judgement, or of one class of its probes: accuracy and Cohen's κ with 95 % intervals.
 
-    `missing` of both counts the probes on which the model failed; `confusion` counts (exact label,
-    model's label).
+    `missing` of both counts the probes on which the model failed; `confusion` has (exact label,
+    model's label, how often).
     """
 
     judgement: str
     kind: str
     accuracy: Estimate
     kappa: Estimate
-    confusion: dict[tuple[str, str], int]
+    confusion: tuple[tuple[str, str, int], ...]
     moved: int = 0
 
 
 @dataclass(frozen=True)
-class Audit:
-    """A model as judge on `source`; `asked` is the number of probes asked for in each judgement.
+class Audit(Result):
+    """A model as judge on `source`; `n` is the number of probes asked for in each judgement.
 
-    `known` says whose labels the exact ones are.
+    `beside` says whose labels the exact ones are.
     """
 
     model: str
     source: str
-    asked: int
+    n: int
     seed: int
     versions: dict[str, str]
-    compared: tuple[Compared, ...]
-    known: str = "the exact judge"
+    probes: tuple[JudgedProbe, ...]
+    beside: str = "the exact judge"
 
-    def agreement(self, judgement: str, kind: str = ALL) -> Agreement:
+    def agreement(self, judgement: str, kind: str = ALL) -> JudgeAgreement:
         """The agreement over the probes of one class of a judgement, or of all its classes."""
         own = [
-            each
-            for each in self.compared
-            if each.judgement == judgement and kind in (ALL, each.kind)
+            each for each in self.probes if each.judgement == judgement and kind in (ALL, each.kind)
         ]
         done = [each for each in own if each.model is not None]
         confusion = Counter(
@@ -106,97 +117,62 @@ class Audit:
             len(own),
             [each.case for each in done],
         )
-        return Agreement(
-            judgement, kind, accuracy, kappa, dict(confusion), sum(each.moved for each in done)
-        )
+        pairs = tuple((*pair, count) for pair, count in sorted(confusion.items()))
+        moved = sum(each.moved for each in done)
+        return JudgeAgreement(judgement, kind, accuracy, kappa, pairs, moved)
 
-    def agreements(self) -> Iterator[Agreement]:
+    @property
+    def title(self) -> str:
+        return f"{self.model} beside {self.beside} on {self.source}"
+
+    def asked(self) -> Sequence[Any]:
+        return self.probes
+
+    @cached_property
+    def agreements(self) -> list[JudgeAgreement]:
         """Each judgement as a whole, then its classes, in the order in which they were asked."""
-        for judgement in dict.fromkeys(each.judgement for each in self.compared):
-            kinds = dict.fromkeys(
-                each.kind for each in self.compared if each.judgement == judgement
-            )
-            yield from (self.agreement(judgement, kind) for kind in (ALL, *kinds))
+        kinds = {each.judgement: {ALL: None} for each in self.probes}
+        for each in self.probes:
+            kinds[each.judgement][each.kind] = None
+        return [self.agreement(name, kind) for name, own in kinds.items() for kind in own]
 
-    def failures(self) -> Counter[str]:
-        """Why the model failed, and how often."""
-        return Counter(each.reason for each in self.compared if each.model is None)
+    def figures(self) -> Mapping[str, Any]:
+        return {"agreement": self.agreements, "failures": self.failures()}
 
-    def table(self) -> Table:
-        """Agreement by judgement and class of probes."""
-        from rich.table import Table
-
-        table = Table(
-            title=f"{self.model} beside {self.known} on {self.source}",
-            title_justify="left",
-            box=None,
+    def sections(self) -> Sequence[Section]:
+        agreement = sheet(
+            self.title,
+            self.agreements,
+            {
+                "judgement": lambda row: row.judgement if row.kind == ALL else "",
+                "probes": lambda row: row.kind,
+                "n": lambda row: row.accuracy.n,
+                "failed": lambda row: row.accuracy.missing,
+                "agreement": lambda row: row.accuracy,
+                # Within a class all exact labels are equal, so κ is undefined.
+                "κ": lambda row: row.kappa if row.kind == ALL else "",
+                "moved": lambda row: row.moved if row.kind in (ALL, INJECTION) else "",
+            },
+            words=2,
+            bold=lambda row: row.kind == ALL,
         )
-        for heading in (
-            "judgement",
-            "probes",
-            "n",
-            "failed",
-            "agreement [95 %]",
-            "κ [95 %]",
-            "moved",
-        ):
-            table.add_column(
-                heading, justify="left" if heading in ("judgement", "probes") else "right"
-            )
-        for each in self.agreements():
-            style = "bold" if each.kind == ALL else None
-            injected = each.kind in (ALL, INJECTION)
-            # Within a class all exact labels are equal, so κ is undefined.
-            kappa = _words(each.kappa) if each.kind == ALL else ""
-            cells = (str(each.accuracy.n), str(each.accuracy.missing), _words(each.accuracy), kappa)
-            first = each.judgement if each.kind == ALL else ""
-            table.add_row(
-                first, each.kind, *cells, str(each.moved) if injected else "", style=style
-            )
-        return table
+        whole = [row for row in self.agreements if row.kind == ALL]
+        confusion = [self._confusion(row) for row in whole]
+        return [Section("Agreement", (agreement,)), Section("Confusion", confusion)]
 
-    def confusion(self, judgement: str) -> Table:
+    def _confusion(self, agreement: JudgeAgreement) -> Sheet:
         """Exact labels down, the model's across."""
-        from rich.table import Table
-
-        counts = self.agreement(judgement).confusion
-        rows, columns = (sorted({pair[side] for pair in counts}) for side in (0, 1))
-        table = Table(
-            f"{self.known} ↓  model →", *columns, title=judgement, title_justify="left", box=None
-        )
-        for row in rows:
-            table.add_row(row, *(str(counts.get((row, column), 0) or "·") for column in columns))
-        return table
-
-    def as_json(self) -> dict[str, Any]:
-        """Everything but the texts of the probes.
-
-        The same source, number and seed make them again.
-        """
-        return {
-            "model": self.model,
-            "beside": self.known,
-            "cases": self.source,
-            "asked": self.asked,
-            "seed": self.seed,
-            "versions": self.versions,
-            "agreement": [_plain(each) for each in self.agreements()],
-            "failures": dict(self.failures()),
-            "probes": [asdict(each) for each in self.compared],
+        counts = {(exact, model): n for exact, model, n in agreement.confusion}
+        exact, model = (sorted({pair[side] for pair in counts}) for side in (0, 1))
+        columns = {
+            f"{self.beside} ↓  model →": lambda row: row,
+            **for_each(model, lambda label, row: counts.get((row, label), "·")),
         }
-
-    def write(self, file: Path) -> None:
-        """Writes the audit as JSON. Raises UserError when the disk refuses."""
-        try:
-            file.write_text(
-                json.dumps(self.as_json(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
-            )
-        except OSError as error:
-            raise UserError(f"cannot write {file}: {error.strerror or error}") from error
+        return sheet(agreement.judgement, exact, columns)
 
 
 async def audit(
-    model: Model, source: Source, n: int, seed: int = 0, tick: Callable[[], None] = lambda: None
+    model: Model, source: Source, n: int, seed: int = 0, begin: Begin = quietly
 ) -> Audit:
     """Asks `model` and the exact judges about up to `n` probes of each judgement of `source`.
 
@@ -210,6 +186,7 @@ async def audit(
         (judgement, probes(source, name, judgement, n, seed)) for name, judgement in known.items()
     ]
     judges = {name: judgement.by(model) for name, judgement in known.items()}
+    tick = begin(sum(len(made) for _, made in planned))
     asked = [
         _compare(probe, judgement, judges[probe.judgement], tick)
         for judgement, all in planned
@@ -221,75 +198,29 @@ async def audit(
 
 async def _compare(
     probe: JudgeProbe, judgement: Judgement, judge: Any, tick: Callable[[], None]
-) -> Compared:
+) -> JudgedProbe:
     exact: JudgeVerdict = await judgement.exact.judge(probe.question)
     compared = (probe.judgement, probe.kind, probe.case, exact.labels)
     try:
         verdict: JudgeVerdict = await judge.judge(probe.question)
-        return Compared(*compared, verdict.labels, exact.value, verdict.value)
+        return JudgedProbe(*compared, verdict.labels, exact.value, verdict.value)
     except RolloutError as error:
-        return Compared(*compared, None, exact.value, reason=str(error))
+        return JudgedProbe(*compared, None, exact.value, reason=str(error))
     finally:
         tick()
 
 
-def estimates(
-    shares: Sequence[float],
-    confusion: Counter[tuple[str, str]],
-    asked: int,
-    cases: Sequence[str] = (),
-) -> tuple[Estimate, Estimate]:
-    """Accuracy and κ of probes.
-
-    They are computed from the share of agreeing labels of each probe and the counts of all labels.
-    κ = (p_o − p_e) / (1 − p_e) (Cohen 1960). Its interval is that of p_o with p_e held fixed, as in
-    Cohen's own large-sample error. That of p_o is Wilson's (1927), or where `cases`, the case of
-    each probe, repeat, a bootstrap by case. A probe with several labels counts as one observation,
-    which can only widen the interval. κ is NaN if both sides use one and the same label throughout.
-    """
-    n, missing = len(shares), asked - len(shares)
-    if not n:
-        nothing = Estimate(math.nan, math.nan, math.nan, 0, missing)
-        return nothing, nothing
-    agreed = sum(shares) / n
-    accuracy = Estimate(agreed, *wilson(agreed, n), n, missing)
-    by_case = None
-    if len(set(cases)) < len(cases):
-        found = interval(shares, cases, bounds=SHARE)
-        by_case = found.low, found.high
-        accuracy = replace(accuracy, low=found.low, high=found.high)
-    total = confusion.total()
-    p_o = sum(count for (exact, model), count in confusion.items() if exact == model) / total
-    p_e = _by_chance(confusion) / total**2
-    kappa, lowest, highest = (
-        (p - p_e) / (1 - p_e) if p_e < 1 else math.nan for p in (p_o, *(by_case or wilson(p_o, n)))
-    )
-    return accuracy, Estimate(kappa, lowest, highest, n, missing)
+def run(task: StudyTask) -> Audit:
+    """Asks the model about the probes of a source."""
+    s = task.settings
+    source = open_source(s.cases)
+    model = task.desk(restricted=source.restricted).open(s.model)
+    return run_to_end(audit(model, source, s.n, s.seed, partial(task.begin, unit="probe")))
 
 
-def _by_chance(confusion: Counter[tuple[str, str]]) -> int:
-    exact, model = Counter[str](), Counter[str]()
-    for (one, other), count in confusion.items():
-        exact[one] += count
-        model[other] += count
-    return sum(exact[label] * model[label] for label in exact)
-
-
-def _words(estimate: Estimate) -> str:
-    if math.isnan(estimate.mean):
-        return DASH
-    return f"{estimate.mean:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
-
-
-def _plain(agreement: Agreement) -> dict[str, Any]:
-    confusion = [
-        [exact, model, count] for (exact, model), count in sorted(agreement.confusion.items())
-    ]
-    return {
-        "judgement": agreement.judgement,
-        "probes": agreement.kind,
-        "accuracy": agreement.accuracy.as_json(),
-        "kappa": agreement.kappa.as_json(),
-        "confusion": confusion,
-        "moved": agreement.moved,
-    }
+study = Study(
+    "How far does a model's judgement agree with the exact judge's, on probes whose exact verdict "
+    "is known?",
+    run,
+    Settings,
+)

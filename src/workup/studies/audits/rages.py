@@ -1,4 +1,4 @@
-"""How far simulated results of examinations are right, by source (ES-9, ES-14; paper Table 4).
+"""How often simulated examination results are right, by source (ES-9, ES-14; paper Table 4).
 
 The pathology wing knows every patient's own results and every tumour's rates exactly. The audit
 hides a part of each record, orders hidden and recorded markers, and compares. A base's statistics
@@ -8,21 +8,22 @@ are compared with another table's as well.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from workup.cases import open_source
 from workup.cases.clinic.pathology import markers, rates, tumours
+from workup.cases.files import existing
 from workup.core.case import Case, FixedSource, Source
-from workup.core.errors import CaseError, RolloutError, UserError
+from workup.core.errors import CaseError, RolloutError
 from workup.core.ports import Model
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.environments.exams.exam_base import ExamBase
@@ -35,11 +36,12 @@ from workup.environments.exams.rages import (
     RagesSettings,
     ResultSource,
 )
+from workup.report.sheets import Sheet
 from workup.rl.rollout import seed_key
+from workup.rl.running import run_to_end
 from workup.roles.judges.exact import DIFFERENCE
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from workup.studies.base.result import DASH, Result, Section, percent, sheet
+from workup.studies.base.task import Study, StudySettings, StudyTask
 
 WING = "clinic:pathology"
 ALL, TELLING = "all markers", "telling markers"
@@ -53,6 +55,28 @@ BUILT_IN = {"record": ("record",), "base": ("base",), "record, base": ("record",
 SOURCES: tuple[ResultSource, ...] = ("record", "base", "generated", "none")
 _SHOWN = 10  # disagreements of two tables
 _QUOTED = 80  # characters of a result that a note quotes
+
+
+class Settings(StudySettings):
+    """What is ordered, and where results are from."""
+
+    base: str = Field(
+        "clinic", description="a folder of `workup index build --kind exams`, or clinic"
+    )
+    tables: str = Field(
+        "", description="another table of statistics that the base is compared with"
+    )
+    model: str = Field(
+        "", description="who writes what is missing: endpoint:NAME, a folder, a hub id"
+    )
+    nearest: Literal["exact", "embedding"] = Field(
+        "exact", description="how the base's disease is found"
+    )
+    recorded: float = Field(
+        0.5, ge=0, le=1, description="share of each record that the simulator knows"
+    )
+    n: int = Field(400, ge=1, description="orders of each configuration")
+    seed: int = Field(0, description="which orders, and which part of the records")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +95,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class OrderResult:
     """What a configuration reported; `says` is None where the text is neither one nor the other.
 
     `share` is the base's statistic of what was drawn from it. `text` is what was reported, and
@@ -116,7 +140,7 @@ class Disagreement:
 
 
 @dataclass(frozen=True)
-class Compared:
+class TablesCompared:
     """The statistics of a base beside those of a table; what could not be mapped, by name."""
 
     base: str
@@ -143,25 +167,58 @@ class Compared:
         """The largest differences first."""
         return sorted(self.pairs, key=lambda pair: -abs(pair.here - pair.there))[:_SHOWN]
 
-    def tables(self) -> Iterator[Table]:
+    def tables(self) -> list[Sheet]:
         """The figures, and the largest differences."""
-        from rich.table import Table
+        named = {"": lambda row: row[0], "figure": lambda row: row[1]}
+        apart = {
+            "disease": lambda pair: pair.disease,
+            "examination": lambda pair: pair.test,
+            "base": lambda pair: f"{pair.here:.2f}",
+            "table": lambda pair: f"{pair.there:.2f}",
+        }
+        return [
+            sheet(f"the base {self.base} beside {self.table}", self.rows(), named),
+            sheet("furthest apart", self.furthest, apart, words=2),
+        ]
 
-        title = f"the base {self.base} beside {self.table}"
-        figures = Table(title=title, title_justify="left", box=None, show_header=False)
-        for row in self.rows():
-            figures.add_row(*row)
-        yield figures
-        apart = Table(title="furthest apart", title_justify="left", box=None)
-        for heading in ("disease", "examination", "base", "table"):
-            apart.add_column(heading, justify="right" if heading in ("base", "table") else "left")
-        for pair in self.furthest:
-            apart.add_row(pair.disease, pair.test, f"{pair.here:.2f}", f"{pair.there:.2f}")
-        yield apart
+
+@dataclass(frozen=True, slots=True)
+class SourceRates:
+    """Of one configuration, of one source of it ("" for all) and of all or the telling markers.
+
+    `answered` is a share, `expected` how often results are right if those of the record are and
+    those of the base are drawn. The others are as in `OrderResult`.
+    """
+
+    configuration: str
+    source: str
+    markers: str
+    n: int
+    answered: float
+    expected: float
+    right: Estimate
+    typical: Estimate
+    likelihood: Estimate
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is a configuration with everything."""
+        return not self.source and self.markers == ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A source's confidence beside how often its results are right, and typical."""
+
+    source: ResultSource
+    n: int
+    confidence: float
+    right: Estimate
+    typical: Estimate
 
 
 @dataclass(frozen=True)
-class RagesAudit:
+class RagesAudit(Result):
     """The results of all configurations, and the comparison with a table where one was given."""
 
     base: str
@@ -169,13 +226,13 @@ class RagesAudit:
     n: int
     seed: int
     recorded: float
-    results: tuple[Result, ...]
-    compared: Compared | None = None
+    results: tuple[OrderResult, ...]
+    compared: TablesCompared | None = None
     configurations: tuple[str, ...] = field(default=())
 
     def some(
         self, configuration: str, source: ResultSource | None = None, kind: str = ALL
-    ) -> list[Result]:
+    ) -> list[OrderResult]:
         """The results of one configuration, perhaps of one source or kind of marker alone."""
         return [
             each
@@ -186,144 +243,112 @@ class RagesAudit:
             and (kind == ALL or each.probe.telling)
         ]
 
-    def rate(self, measure: str, results: Sequence[Result]) -> Estimate:
+    def rate(self, measure: str, results: Sequence[OrderResult]) -> Estimate:
         """The mean of `measure` with its interval by case; what says nothing is `missing`."""
         values = [getattr(each, measure) for each in results]
         numbers = [None if value is None else float(value) for value in values]
         cases = [each.probe.case for each in results]
         return interval(numbers, cases, bounds=SHARE, seed=self.seed)
 
+    def asked(self) -> Sequence[Any]:
+        return self.results
+
     @property
-    def asked(self) -> int:
-        """How many orders there were."""
-        return len(self.results)
+    def title(self) -> str:
+        return f"RAGES: base {self.base}, model {self.model}"
 
-    def failures(self) -> Counter[str]:
-        """Why the model gave up, and how often."""
-        return Counter(each.reason for each in self.results if each.reason)
-
-    def rows(self) -> Iterator[tuple[str, str, str, list[Result]]]:
-        """Configuration, source ("" for all of them) and kind of markers, with the results."""
+    @cached_property
+    def rates(self) -> list[SourceRates]:
+        """Of every configuration all markers and the telling ones, then each source's."""
+        found = []
         for configuration in self.configurations:
             sources = [s for s in SOURCES if self.some(configuration, s)]
             for kind in (ALL, TELLING):
-                yield configuration, "", kind, self.some(configuration, None, kind)
+                found.append(self._rates(configuration, None, kind))
             for source in sources if len(sources) > 1 else ():
-                yield configuration, source, ALL, self.some(configuration, source)
+                found.append(self._rates(configuration, source, ALL))
+        return found
 
-    def table(self) -> Table:
-        """How often results are right, by configuration and source, in percent."""
-        from rich.table import Table
-
-        about = f"{self.n} orders, {self.recorded:.0%} of each record known"
-        title = f"{about}\nbase {self.base}, model {self.model}"
-        table = Table(title=title, title_justify="left", box=None)
-        headings = ("results from", "n", "answered %", "right %", "expected", "typical %")
-        for heading in headings:
-            left = heading == headings[0]
-            table.add_column(heading, justify="left" if left else "right", no_wrap=True)
-        for configuration, source, kind, results in self.rows():
-            whole = not source and kind == ALL
-            name = configuration if whole else f"  {source or kind}"
-            table.add_row(name, *self._cells(results), style="bold" if whole else None)
-        return table
-
-    def _cells(self, results: Sequence[Result]) -> list[str]:
+    def _rates(self, configuration: str, source: ResultSource | None, kind: str) -> SourceRates:
+        results = self.some(configuration, source, kind)
         said = [each for each in results if each.says is not None]
-        typical = self.rate("typical", said).mean
-        shares = (len(said) / len(results) if results else math.nan, _expected(said), typical)
-        answered, expected, typically = (
-            "–" if math.isnan(share) else f"{100 * share:.1f}" for share in shares
+        return SourceRates(
+            configuration,
+            source or "",
+            kind,
+            len(results),
+            len(said) / len(results) if results else math.nan,
+            _expected(said),
+            *(self.rate(name, results) for name in ("right", "typical", "likelihood")),
         )
-        return [
-            str(len(results)),
-            answered,
-            _percent(self.rate("right", said)),
-            expected,
-            typically,
-        ]
 
-    def calibration(self) -> Table:
-        """Each source's confidence beside how often its results are right, over all markers."""
-        from rich.table import Table
+    @cached_property
+    def calibration(self) -> list[Calibration]:
+        """Each source's confidence beside how often its results are right, over all markers.
 
-        table = Table(title="confidence and correctness", title_justify="left", box=None)
-        for heading in ("source", "n", "confidence", "right %", "typical %"):
-            table.add_column(heading, justify="left" if heading == "source" else "right")
+        Every configuration of a source reports the same: one of them, the fullest, counts.
+        """
+        found = []
         for source in SOURCES[:-1]:
-            # Every configuration of a source reports the same: one of them, the fullest, counts.
-            said = [
-                each
-                for each in next(
-                    filter(None, (self.some(c, source) for c in reversed(self.configurations))), []
-                )
-                if each.says is not None
-            ]
+            own = (self.some(c, source) for c in reversed(self.configurations))
+            said = [each for each in next(filter(None, own), []) if each.says is not None]
             if said:
-                rates = (_percent(self.rate(name, said)) for name in ("right", "typical"))
-                table.add_row(source, str(len(said)), f"{CONFIDENCE[source]:.1f}", *rates)
-        return table
+                rates = (self.rate(name, said) for name in ("right", "typical"))
+                found.append(Calibration(source, len(said), CONFIDENCE[source], *rates))
+        return found
 
-    def tables(self) -> Iterator[Table]:
-        """All that there is to show."""
-        yield self.table()
-        yield self.calibration()
+    def figures(self) -> Mapping[str, Any]:
+        return {"rates": self.rates, "calibration": self.calibration}
+
+    def sections(self) -> Sequence[Section]:
+        rates = sheet(
+            f"{self.n} orders, {self.recorded:.0%} of each record known",
+            self.rates,
+            {
+                "results from": lambda row: (
+                    row.configuration if row.whole else f"  {row.source or row.markers}"
+                ),
+                "n": lambda row: row.n,
+                "answered %": lambda row: _hundredths(row.answered),
+                "right %": lambda row: percent(row.right),
+                "expected": lambda row: _hundredths(row.expected),
+                "typical %": lambda row: _hundredths(row.typical.mean),
+            },
+            bold=lambda row: row.whole,
+        )
+        calibration = sheet(
+            "confidence and correctness",
+            self.calibration,
+            {
+                "source": lambda row: row.source,
+                "n": lambda row: row.n,
+                "confidence": lambda row: f"{row.confidence:.1f}",
+                "right %": lambda row: percent(row.right),
+                "typical %": lambda row: percent(row.typical),
+            },
+        )
+        found = [Section("Right results by source", (rates, calibration))]
         if self.compared is not None:
-            yield from self.compared.tables()
+            found.append(Section("Another table", self.compared.tables()))
+        return found
 
-    def notes(self) -> list[str]:
-        """What the tables leave out."""
+    def notes(self) -> Sequence[str]:
+        withheld = sum(each.withheld for each in self.results)
+        return [f"{withheld} names of the diagnosis were withheld"] if withheld else []
+
+    def quotes(self) -> Sequence[str]:
         silent = [
             each.text
             for each in self.results
             if each.says is None and each.source != "none" and not each.reason
         ]
-        such_as = f", such as '{silent[0][:_QUOTED]}'" if silent else ""
-        withheld = sum(each.withheld for each in self.results)
-        counted = (
-            (len(silent), f"results are neither positive nor negative by their words{such_as}"),
-            (withheld, "names of the diagnosis were withheld"),
-        )
-        failures = self.failures().most_common(5)
-        return [
-            *(f"{count} {what}" for count, what in counted if count),
-            *(f"{count} × failed: {reason}" for reason, count in failures),
-        ]
-
-    def as_json(self) -> dict[str, Any]:
-        """All of the audit."""
-        rates = [
-            {
-                "results from": configuration,
-                "source": source,
-                "markers": kind,
-                "n": len(results),
-                "expected": _number(_expected([r for r in results if r.says is not None])),
-                **{
-                    name: self.rate(name, results).as_json()
-                    for name in ("right", "typical", "likelihood")
-                },
-            }
-            for configuration, source, kind, results in self.rows()
-        ]
-        about = {name: getattr(self, name) for name in ("base", "model", "n", "seed", "recorded")}
-        return {
-            **about,
-            "rates": rates,
-            "table": None if self.compared is None else asdict(self.compared),
-            "results": [asdict(each) for each in self.results],
-        }
-
-    def write(self, file: Path) -> None:
-        """Writes the audit as JSON. Raises UserError when the disk refuses."""
-        text = json.dumps(self.as_json(), ensure_ascii=False, indent=1) + "\n"
-        try:
-            file.write_text(text, encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            raise UserError(f"cannot write {file}: {error.strerror or error}") from error
+        if not silent:
+            return []
+        what = "results are neither positive nor negative by their words"
+        return [f"{len(silent)} {what}, such as '{silent[0][:_QUOTED]}'"]
 
 
-def _expected(said: Sequence[Result]) -> float:
+def _expected(said: Sequence[OrderResult]) -> float:
     """How often results are right if those of the record are, and those of the base are drawn.
 
     A draw with share q agrees with a patient's own result, of rate p, with probability
@@ -341,14 +366,8 @@ def _expected(said: Sequence[Result]) -> float:
     return float(np.mean(chances)) if chances else math.nan
 
 
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _percent(rate: Estimate) -> str:
-    if math.isnan(rate.mean):
-        return "–"
-    return f"{100 * rate.mean:.1f} [{100 * rate.low:.0f}, {100 * rate.high:.0f}]"
+def _hundredths(share: float) -> str:
+    return DASH if math.isnan(share) else f"{100 * share:.1f}"
 
 
 @cache
@@ -453,17 +472,17 @@ async def _ask(
     case: Case,
     probe: Probe,
     tick: Callable[[], None],
-) -> Result:
+) -> OrderResult:
     try:
         (result,) = await simulator.results(case, [probe.marker])
     except RolloutError as error:
-        return Result(configuration, probe, reason=str(error))
+        return OrderResult(configuration, probe, reason=str(error))
     finally:
         tick()
     says = _says(probe.marker, result)
     found = simulator.statistic(case, probe.marker) if result.source == "base" else None
     share = found[1].share if found else None
-    return Result(
+    return OrderResult(
         configuration, probe, result.source, says, share, result.withheld, text=result.text
     )
 
@@ -480,7 +499,7 @@ def _says(name: str, result: ExamResult) -> bool | None:
     return positive(result.text)
 
 
-def compare(base: ExamBase, table: Path) -> Compared:
+def compare(base: ExamBase, table: Path) -> TablesCompared:
     """The statistics of a base beside those of a table, as far as the names can be mapped.
 
     Raises UserError and CaseError for a table that cannot be read.
@@ -502,10 +521,30 @@ def compare(base: ExamBase, table: Path) -> Compared:
         share = base.share(disease, exam) if disease and exam else None
         if share is not None:
             pairs.append(Disagreement(disease, share.test, share.share, row.share))
-    return Compared(
+    return TablesCompared(
         base.name, str(table), tuple(pairs), _distinct(diseases), _distinct(tests), tuple(left_out)
     )
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
+
+
+def run(task: StudyTask) -> RagesAudit:
+    """Orders markers for test cases of the pathology wing. Raises UserError."""
+    s = task.settings
+    orders = Orders(RagesSettings(base=s.base, nearest=s.nearest), s.n, s.seed, s.recorded)
+    writer = task.desk(restricted=False).open(s.model) if s.model else None
+    tick = task.begin(s.n * len(orders.configurations(writer)), "order")
+    found = run_to_end(audit(open_source(WING), orders, writer, tick))
+    if not s.tables:
+        return found
+    return replace(found, compared=compare(ExamBase.open(s.base), existing(s.tables)))
+
+
+study = Study(
+    "How often are simulated results of examinations right? Right is the patient's own result, "
+    "which the pathology wing knows.",
+    run,
+    Settings,
+)

@@ -1,4 +1,4 @@
-"""How good a simulated patient or record is: relevance, factuality and leakage (PM Table 5).
+"""Relevance, factuality and leakage of a simulated patient or record (PM Table 5).
 
 Leakage is that of the diagnosis.
 """
@@ -6,17 +6,16 @@ Leakage is that of the diagnosis.
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from workup.cases import open_source
 from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact, Kind, Source
 from workup.core.episode import Action, Message
@@ -43,11 +42,11 @@ from workup.environments.base.personas import Personas
 from workup.environments.base.records import SimulatedRecord
 from workup.environments.consultation import Consultation
 from workup.models.structured import ask
+from workup.rl.running import run_to_end
 from workup.roles.fence import clean, fenced
-from workup.studies.audits.injections import INJECTIONS
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from workup.studies.base.injections import INJECTIONS
+from workup.studies.base.result import Result, Section, for_each, percent, sheet
+from workup.studies.base.task import SourceSettings, Study, StudyTask
 
 ALL = "all"
 ON_RECORD, OFF_RECORD, DIAGNOSIS, INJECTION = (
@@ -61,6 +60,16 @@ MEASURES = ("relevant", "factual", "leaked", "told")
 EMBEDDED, DEFAULT, CHECKED, PERSONA, RECORD = "embedded", "default", "checked", "persona", "record"
 NOT_KNOWN = (UNKNOWN, UNKNOWN_CHINESE, UNCLEAR, UNCLEAR_CHINESE)
 SIMULATORS = (EMBEDDED, DEFAULT, CHECKED, PERSONA, RECORD)
+
+
+class Settings(SourceSettings):
+    """Who is audited, and by whom."""
+
+    patient: str = Field("default", description=f"{', '.join(SIMULATORS[:-1])}, or {RECORD}")
+    model: str = Field("", description="who plays: endpoint:NAME, a model folder, or a hub id")
+    checker: str = Field("", description="who judges, and checks facts for the checked patient")
+    n: int = Field(200, ge=1, description="questions, the four kinds in turn")
+
 
 _FOR_THE_DIAGNOSIS = {
     False: (
@@ -141,7 +150,7 @@ class SimulatorProbe:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedAnswer:
     """The answer to one probe and its three verdicts; None if one is undecided or the probe failed.
 
     `reason` says why it failed. `relevant`: the answer addresses the question. `factual`: the facts
@@ -162,15 +171,17 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class SimulatorAudit:
+class SimulatorAudit(Result):
     """One simulator on `source`. `checker` is "exact" where no model judged."""
+
+    texts: ClassVar = {"judged": {"__all__": {"question", "text", "reason"}}}
 
     simulator: str
     model: str
     checker: str
     source: str
     seed: int
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedAnswer, ...]
 
     def rate(self, measure: str, kind: str = ALL) -> Estimate:
         """The share of the answers for which `measure` holds, with its interval by case.
@@ -182,77 +193,43 @@ class SimulatorAudit:
         values = [None if verdict is None else float(verdict) for verdict in verdicts]
         return interval(values, [each.case for each in asked], bounds=SHARE, seed=self.seed)
 
-    def failures(self) -> Counter[str]:
-        """Why the simulator or the checker gave up, and how often."""
-        return Counter(each.reason for each in self.judged if each.reason)
+    @property
+    def title(self) -> str:
+        return f"{self.simulator} ({self.model}) on {self.source}, judged by {self.checker}"
 
-    def kinds(self) -> Iterator[str]:
-        """ "all", then the kinds of questions that were asked."""
-        yield from (
-            ALL,
-            *(kind for kind in KINDS if any(each.kind == kind for each in self.judged)),
-        )
+    def asked(self) -> Sequence[Any]:
+        return self.judged
 
-    def table(self) -> Table:
-        """The measures in percent with their 95 % intervals, by kind of question."""
-        from rich.table import Table
+    @cached_property
+    def rates(self) -> Mapping[str, Mapping[str, Estimate]]:
+        """By kind of question, "all" first, and by measure."""
+        asked = {each.kind for each in self.judged}
+        kinds = (ALL, *(kind for kind in KINDS if kind in asked))
+        return {kind: {name: self.rate(name, kind) for name in MEASURES} for kind in kinds}
 
-        title = f"{self.simulator} ({self.model}) on {self.source}, judged by {self.checker}"
-        table = Table(title=title, title_justify="left", box=None)
-        for heading in ("questions", "n", *(f"{measure} %" for measure in MEASURES)):
-            table.add_column(heading, justify="left" if heading == "questions" else "right")
-        for kind in self.kinds():
-            own = [each for each in self.judged if kind in (ALL, each.kind) and not each.reason]
-            rates = [_percent(self.rate(measure, kind)) for measure in MEASURES]
-            table.add_row(kind, str(len(own)), *rates, style="bold" if kind == ALL else None)
-        return table
+    def figures(self) -> Mapping[str, Any]:
+        return {"rates": self.rates, "failed": self.failures().total()}
 
-    def notes(self) -> list[str]:
-        """What the table leaves out.
+    def sections(self) -> Sequence[Section]:
+        answered = Counter(each.kind for each in self.judged if not each.reason)
+        answered[ALL] = answered.total()
+        columns = {
+            "questions": lambda kind: kind,
+            "n": lambda kind: answered[kind],
+            **for_each(MEASURES, lambda name, kind: percent(self.rates[kind][name]), "{} %"),
+        }
+        rates = sheet(self.title, self.rates, columns, bold=lambda kind: kind == ALL)
+        return [Section("Rates by kind of question", (rates,))]
 
-        Why probes failed, how often, and how many answers are undecided.
-        """
-        failures = self.failures()
-        missing = {measure: self.rate(measure).missing - failures.total() for measure in MEASURES}
-        undecided = [
+    def notes(self) -> Sequence[str]:
+        """How many answers are undecided."""
+        failed = self.failures().total()
+        missing = {name: rate.missing - failed for name, rate in self.rates[ALL].items()}
+        return [
             f"{measure}: undecided for {count} answers"
             for measure, count in missing.items()
             if count and measure != "told"
         ]
-        return [
-            *(f"{count} × failed: {reason}" for reason, count in failures.most_common(5)),
-            *undecided,
-        ]
-
-    def as_json(self, texts: bool = True) -> dict[str, Any]:
-        """All of the audit; without `texts`, questions and answers are left out.
-
-        A restricted source needs that.
-        """
-        rates = {
-            kind: {name: self.rate(name, kind).as_json() for name in MEASURES}
-            for kind in self.kinds()
-        }
-        hidden = () if texts else ("question", "text", "reason")
-        answers = [
-            {name: value for name, value in asdict(each).items() if name not in hidden}
-            for each in self.judged
-        ]
-        about = {
-            name: getattr(self, name)
-            for name in ("simulator", "model", "checker", "source", "seed")
-        }
-        return {**about, "rates": rates, "failed": self.failures().total(), "answers": answers}
-
-    def write(self, file: Path, texts: bool = True) -> None:
-        """Writes the audit as JSON. Raises UserError when the disk refuses."""
-        text = json.dumps(self.as_json(texts), ensure_ascii=False, indent=1) + "\n"
-        try:
-            file.write_text(
-                text, encoding="utf-8", errors="backslashreplace"
-            )  # JSON's own escape for a lone surrogate
-        except OSError as error:
-            raise UserError(f"cannot write {file}: {error.strerror or error}") from error
 
 
 Reply = Callable[[Case, str], Awaitable[Said]]
@@ -276,12 +253,12 @@ class Simulator:
             raise UserError(f"no simulator '{name}'; there are {', '.join(SIMULATORS)}")
         if name != EMBEDDED and model is None:
             raise UserError(
-                f"the {name} simulator needs a model: --model endpoint:NAME, a model folder or a "
+                f"the {name} simulator needs a model: model=endpoint:NAME, a model folder or a "
                 "hub id"
             )
         if name == CHECKED and checker is None:
             raise UserError(
-                "the checked patient needs a fact checker: --checker endpoint:NAME (it may be "
+                "the checked patient needs a fact checker: checker=endpoint:NAME (it may be "
                 "the patient's model)"
             )
         self.name, self.items = name, source.items
@@ -403,13 +380,14 @@ async def audit(
         *(_judge(simulator, probe, checker, tick) for probe in probes(source, n, seed))
     )
     by = "exact" if checker is None else checker.name
-    return SimulatorAudit(simulator.name, simulator.model, by, source.name, seed, tuple(judged))
+    about = (simulator.name, simulator.model, by, source.name, seed)
+    return SimulatorAudit(*about, tuple(judged), restricted=source.restricted)
 
 
 async def _judge(
     simulator: Simulator, probe: SimulatorProbe, checker: Model | None, tick: Callable[[], None]
-) -> Judged:
-    judged = Judged(probe.kind, probe.case.id, probe.question)
+) -> JudgedAnswer:
+    judged = JudgedAnswer(probe.kind, probe.case.id, probe.question)
     try:
         said = await simulator.reply(probe.case, probe.question)
         known = len(probe.case.given) + len(probe.case.truth.facts)
@@ -424,7 +402,9 @@ async def _judge(
         tick()
 
 
-def _exactly(simulator: Simulator, probe: SimulatorProbe, said: Said, judged: Judged) -> Judged:
+def _exactly(
+    simulator: Simulator, probe: SimulatorProbe, said: Said, judged: JudgedAnswer
+) -> JudgedAnswer:
     facts = {fact.id: fact for fact in (*probe.case.given, *probe.case.truth.facts)}
     own = " ".join(fact_text(simulator.record, probe.case, facts[id]) for id in said.facts)
     # A paraphrase may be factual too; only a model can decide that.
@@ -449,8 +429,8 @@ def names(probe: SimulatorProbe, said: Said) -> bool:
 
 
 async def _by_model(
-    simulator: Simulator, probe: SimulatorProbe, said: Said, judged: Judged, checker: Model
-) -> Judged:
+    simulator: Simulator, probe: SimulatorProbe, said: Said, judged: JudgedAnswer, checker: Model
+) -> JudgedAnswer:
     verdict, leak = await asyncio.gather(
         _fits(simulator, probe, said, checker), _reveals(probe, said, checker)
     )
@@ -496,10 +476,19 @@ def _request(version: str, rubric: str, sections: Sequence[tuple[str, str]]) -> 
     return Request("checker", version, messages, max_tokens=400)
 
 
-def _percent(rate: Estimate) -> str:
-    if math.isnan(rate.mean):
-        return "–"
-    mean, low, high = (
-        f"{100 * share:.1f}".removesuffix(".0") for share in (rate.mean, rate.low, rate.high)
-    )
-    return f"{mean} [{low}, {high}]"
+def run(task: StudyTask) -> SimulatorAudit:
+    """Puts questions about the test cases to the simulator."""
+    s = task.settings
+    source = open_source(s.cases)
+    desk = task.desk(restricted=source.restricted)
+    player, judge = (desk.open(spec) if spec else None for spec in (s.model, s.checker))
+    staged = Simulator(s.patient, source, player, judge, s.seed)
+    return run_to_end(audit(staged, source, s.n, judge, s.seed, task.begin(s.n, "question")))
+
+
+study = Study(
+    "How far is a simulated patient or record to be trusted: are its answers relevant, are they "
+    "what the record says, and do they give the diagnosis away?",
+    run,
+    Settings,
+)

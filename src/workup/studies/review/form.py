@@ -21,7 +21,7 @@ from pydantic import (
 
 from workup.core.errors import UserError, unknown
 from workup.core.mapping import load
-from workup.studies.agreement import Level
+from workup.studies.base.agreement import Level
 
 HERE = Path(__file__).parent / "forms"
 MOST = 9  # values of a question: each has a key from 1 to 9

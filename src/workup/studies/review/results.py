@@ -17,8 +17,7 @@ from typing import Any
 
 from workup.core.statistics import SHARE, Estimate, interval, paired
 from workup.runs import Record
-from workup.studies.agreement import krippendorff
-from workup.studies.audits.judge import estimates
+from workup.studies.base.agreement import estimates, krippendorff
 from workup.studies.review.answers import Entry
 from workup.studies.review.folder import Doctor, Review
 from workup.studies.review.form import SIDES, Question

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from workup.core.disk import whole_file
 from workup.core.extras import wanted
-from workup.core.statistics import Estimate
+from workup.report.sheets import Sheet
 from workup.runs.files import clear_errors, write_json
-from workup.runs.words import DASH
+from workup.studies.base.result import STARRED, Cell, for_each, plain, sheet, signed
 from workup.studies.review.form import EQUAL, Question
-from workup.studies.review.results import Mark, Results
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from workup.studies.review.results import Mark, Results, Wins
 
 COLUMNS = tuple(field.name for field in fields(Mark))
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # how one begins
@@ -28,8 +23,8 @@ _WHOLE, _TRUE = (
 )
 
 
-def shown(results: Results) -> Iterator[Table | str]:
-    """What `workup review results` prints; names are no markup of rich's."""
+def shown(results: Results) -> Iterator[Sheet | str]:
+    """What `workup review results` prints."""
     yield _reviewers(results)
     form = results.review.form
     yield _agreement(results)
@@ -82,94 +77,78 @@ def write_figures(results: Results, file: Path) -> None:
         write_json(file, results.as_json())
 
 
-def _table(title: str, *headings: str) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    # Of a plain string rich would read names in square brackets as markup.
-    table = Table(title=Text(title, style="table.title"), title_justify="left", box=None)
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left", overflow="fold")
-    return table
+def _reviewers(results: Results) -> Sheet:
+    progress = {name: results.progress(name) for name in results.standing}
+    counts = ("answered", "skipped", "open", "cannot say")
+    columns = {"": lambda name: name, **for_each(counts, lambda what, name: progress[name][what])}
+    return sheet("Reviewers", progress, columns)
 
 
-def _reviewers(results: Results) -> Table:
-    table = _table("Reviewers", "", "answered", "skipped", "open", "cannot say")
-    for name in results.standing:
-        found = results.progress(name)
-        table.add_row(name, *(str(count) for count in found.values()))
-    return table
+def _agreement(results: Results) -> Sheet:
+    form = results.review.form
+    alphas = {name: results.agreement(name) for name in form}
+    columns = {
+        "question": lambda name: name,
+        "scale": lambda name: "ordinal" if form[name].pairs else form[name].level,
+        "α [95 %]": alphas.__getitem__,
+        "n": lambda name: alphas[name].n,
+        "": lambda name: f"undefined: {why}" if (why := results.undefined(name)) else "",
+    }
+    return sheet("Agreement: Krippendorff's α", form, columns, words=2)
 
 
-def _agreement(results: Results) -> Table:
-    table = _table("Agreement: Krippendorff's α", "question", "scale", "α [95 %]", "n", "")
-    for name, question in results.review.form.items():
-        found = results.agreement(name)
-        level = "ordinal" if question.pairs else question.level
-        why = results.undefined(name)
-        told = f"undefined: {why}" if why else ""
-        table.add_row(name, level, _words(found), str(found.n), told)
-    return table
-
-
-def _levels(results: Results, form: dict[str, Question]) -> Iterator[Table]:
+def _levels(results: Results, form: dict[str, Question]) -> Iterator[Sheet]:
+    who = {"": lambda doctor: doctor}
     first, *others = results.doctors
-    levels = _table("Means [95 % by case]", "", *form)
-    for doctor in results.doctors:
-        levels.add_row(doctor, *(_words(results.level(name, doctor)) for name in form))
-    yield levels
+    levels = for_each(form, results.level)
+    yield sheet("Means [95 % by case]", results.doctors, {**who, **levels})
     if others:
-        gaps = _table(f"Differences to {first}, paired by case", "", *form)
-        for doctor in others:
-            found = [results.change(name, doctor, first) for name in form]
-            gaps.add_row(doctor, *(_words(each, sign=True) for each in found))
-        yield gaps
+        gaps = for_each(form, lambda name, doctor: signed(results.change(name, doctor, first)))
+        title = f"Differences to {first}, paired by case"
+        yield sheet(title, others, {**who, **gaps}, STARRED)
     for name, question in form.items():
-        counts = _table(f"{name}: how often", "", *question.answers)
-        for doctor in results.doctors:
-            own = results.shares(name, doctor)
-            counts.add_row(doctor, *(str(count) for count in own.values()))
-        yield counts
+        yield _shares(results, name, question)
 
 
-def _wins(results: Results, name: str, question: Question) -> Table:
-    tied = ["tied"] if EQUAL in question.answers else []
-    table = _table(f"{name}: wins, a tie is half a win", "", "share [95 %]", "won", *tied, "lost")
-    for each in results.wins(name):
-        counts = [str(each.won), *([str(each.tied)] if tied else []), str(each.lost)]
-        who = f"{each.one} over {each.other}"
-        table.add_row(who, _words(each.share), *counts)
-    return table
+def _shares(results: Results, name: str, question: Question) -> Sheet:
+    own = {doctor: results.shares(name, doctor) for doctor in results.doctors}
+    counts = for_each(question.answers, lambda value, doctor: own[doctor][value])
+    return sheet(f"{name}: how often", own, {"": lambda doctor: doctor, **counts})
+
+
+def _wins(results: Results, name: str, question: Question) -> Sheet:
+    columns: dict[str, Callable[[Wins], Cell]] = {
+        "": lambda each: f"{each.one} over {each.other}",
+        "share [95 %]": lambda each: each.share,
+        "won": lambda each: each.won,
+        **({"tied": lambda each: each.tied} if EQUAL in question.answers else {}),
+        "lost": lambda each: each.lost,
+    }
+    return sheet(f"{name}: wins, a tie is half a win", results.wins(name), columns)
 
 
 def _sides(results: Results, name: str) -> Iterator[str]:
     left, followed = results.left(name), results.followed(name)
-    yield f"{name}: the left one wins {_words(left)}; .50 where the side does not matter"
+    yield f"{name}: the left one wins {plain(left)}; 0.50 where the side does not matter"
     if followed.n:
         yield (
-            f"{name}: the one that the runs' judge finds right wins {_words(followed)} where it "
+            f"{name}: the one that the runs' judge finds right wins {plain(followed)} where it "
             f"finds the other wrong ({followed.n} marks)"
         )
 
 
-def _beside(results: Results, name: str) -> Table:
+def _beside(results: Results, name: str) -> Sheet:
     found = results.judged(name)
-    table = _table(
+    counts = {
+        f"  reviewers {people}, judge {judge}": str(count)
+        for (people, judge), count in sorted(found.confusion.items())
+    }
+    whole = (plain(found.accuracy), plain(found.kappa), str(found.split), str(found.unjudged))
+    return Sheet(
+        ("", "n", "agreement [95 %]", "κ [95 %]", "reviewers split", "not judged"),
+        [
+            ("right or wrong", str(found.accuracy.n), *whole),
+            *((label, count, "", "", "", "") for label, count in counts.items()),
+        ],
         f"{name}: the runs' judge beside most reviewers",
-        *("", "n", "agreement [95 %]", "κ [95 %]", "reviewers split", "not judged"),
     )
-    counts = str(found.accuracy.n), _words(found.accuracy), _words(found.kappa)
-    table.add_row("right or wrong", *counts, str(found.split), str(found.unjudged))
-    for (people, judge), count in sorted(found.confusion.items()):
-        table.add_row(f"  reviewers {people}, judge {judge}", str(count))
-    return table
-
-
-def _words(estimate: Estimate, *, sign: bool = False) -> str:
-    if math.isnan(estimate.mean):
-        return DASH
-    form = "{:+.2f}" if sign else "{:.2f}"
-    text = form.format(estimate.mean)
-    if not math.isnan(estimate.low):
-        text += f" [{form.format(estimate.low)}, {form.format(estimate.high)}]"
-    return text.replace("-", "−")

@@ -33,7 +33,7 @@ from workup.roles.judges.exact import (
 from workup.roles.judges.examinations import ExaminationJudge
 from workup.roles.judges.questions import Answered, NamingQuestion, Ordered, RankingQuestion, Stated
 from workup.roles.judges.ranking import RankingJudge
-from workup.studies.audits.injections import INJECTIONS
+from workup.studies.base.injections import INJECTIONS
 
 SPARE = 4  # times as many cases are looked at, where there are enough, as probes are asked for
 INJECTION = "injection"  # the class of probes that try to move the judge

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from workup.core.case import Case, Fact, Source
 from workup.core.errors import UserError
@@ -18,7 +20,9 @@ from workup.methods.promed.shapley import Game, answer_game, pieces
 from workup.runs.policies import resolve
 from workup.runs.settings import PolicySettings
 
+R = TypeVar("R")
 Facts = Literal["hidden", "all"]
+TOLD = "hidden: those the presentation does not state; or all"
 FactOrder = Literal["permutation", "canonical"]
 _RECORD = Consultation(())
 
@@ -54,6 +58,32 @@ class Likelihood:
 def withheld(case: Case, fact: Fact) -> Fact:
     """The fact as it is told in this case."""
     return Fact(fact.id, fact.item, fact_text(_RECORD, case, fact), fact.kind, fact.weight)
+
+
+async def by_case(
+    cases: Sequence[Case],
+    value: Callable[[Case], Awaitable[R | str]],
+    tick: Callable[[], None],
+    at_once: int = 1,
+) -> tuple[tuple[R, ...], dict[str, int]]:
+    """Every case's value, in order; and how many cases have none, by the reason for it.
+
+    Raises UserError where no case has a value.
+    """
+    limit = asyncio.Semaphore(at_once)
+
+    async def one(case: Case) -> R | str:
+        async with limit:
+            found = await value(case)
+        tick()
+        return found
+
+    every = await asyncio.gather(*map(one, cases))
+    reasons = Counter(each for each in every if isinstance(each, str))
+    valued = tuple(each for each in every if not isinstance(each, str))
+    if not valued:
+        raise UserError(f"no case can be valued; the first: {every[0]}")
+    return valued, dict(reasons)
 
 
 def opened(settings: PolicySettings) -> tuple[Source, Environment, Sequence[Case]]:

@@ -1,17 +1,20 @@
-"""How far several judges agree: Krippendorff's α.
+"""How far judges agree: Krippendorff's α of several, Cohen's κ of two.
 
-Marks may be missing, and of a nominal, ordinal or interval scale.
+For α marks may be missing, and of a nominal, ordinal or interval scale.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workup.core.statistics import LEVEL, Estimate
+from workup.core.statistics import LEVEL, SHARE, Estimate, interval, wilson
 
 Floats = NDArray[np.float64]
 Level = Literal["nominal", "ordinal", "interval"]
@@ -90,3 +93,45 @@ def _distances(n_c: Floats, values: Floats, level: Level) -> Floats:
     )
     squared: Floats = (places[:, :, None] - places[:, None, :]) ** 2
     return squared
+
+
+def estimates(
+    shares: Sequence[float],
+    confusion: Counter[tuple[str, str]],
+    asked: int,
+    cases: Sequence[str] = (),
+) -> tuple[Estimate, Estimate]:
+    """Accuracy and κ of probes.
+
+    They are computed from the share of agreeing labels of each probe and the counts of all labels.
+    κ = (p_o − p_e) / (1 − p_e) (Cohen 1960). Its interval is that of p_o with p_e held fixed, as in
+    Cohen's own large-sample error. That of p_o is Wilson's (1927), or where `cases`, the case of
+    each probe, repeat, a bootstrap by case. A probe with several labels counts as one observation,
+    which can only widen the interval. κ is NaN if both sides use one and the same label throughout.
+    """
+    n, missing = len(shares), asked - len(shares)
+    if not n:
+        nothing = Estimate(math.nan, math.nan, math.nan, 0, missing)
+        return nothing, nothing
+    agreed = sum(shares) / n
+    accuracy = Estimate(agreed, *wilson(agreed, n), n, missing)
+    by_case = None
+    if len(set(cases)) < len(cases):
+        found = interval(shares, cases, bounds=SHARE)
+        by_case = found.low, found.high
+        accuracy = replace(accuracy, low=found.low, high=found.high)
+    total = confusion.total()
+    p_o = sum(count for (exact, model), count in confusion.items() if exact == model) / total
+    p_e = _by_chance(confusion) / total**2
+    kappa, lowest, highest = (
+        (p - p_e) / (1 - p_e) if p_e < 1 else math.nan for p in (p_o, *(by_case or wilson(p_o, n)))
+    )
+    return accuracy, Estimate(kappa, lowest, highest, n, missing)
+
+
+def _by_chance(confusion: Counter[tuple[str, str]]) -> int:
+    exact, model = Counter[str](), Counter[str]()
+    for (one, other), count in confusion.items():
+        exact[one] += count
+        model[other] += count
+    return sum(exact[label] * model[label] for label in exact)

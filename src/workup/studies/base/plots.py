@@ -25,7 +25,6 @@ from workup.report.plotting import (
 
 Ends = tuple[float, float]
 NO_ENDS: Mapping[str, Ends] = {}
-SHARE, MARK = (0.0, 1.0), (1.0, 5.0)
 Curves = Mapping[str, Sequence[tuple[float, Estimate]]]  # series → (x, y)
 Rows = Mapping[str, Sequence[Estimate | None]]  # series → one value for each row
 HEIGHT = 2.6  # inches
