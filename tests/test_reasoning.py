@@ -204,7 +204,7 @@ def test_levels_are_those_of_the_clinics_documents() -> None:
 
 
 def scored(episode: Episode, *components: str, world: Reasoning = WORLD, **offered: Any) -> Any:
-    world = world.staffed(offered)  # type: ignore[assignment]
+    world = world.with_models(offered)  # type: ignore[assignment]
     reward, settle = progressive(world, components, Reads(trigrams))  # type: ignore[arg-type]
 
     async def settled() -> Any:
@@ -363,7 +363,7 @@ def test_models_read_and_grade_where_nothing_is_known(server: Server) -> None:
 def test_a_reader_that_gives_up_fails_the_episode_and_not_the_run(server: Server) -> None:
     server.answer = lambda body: "no JSON"
     model = Endpoint(EndpointSettings(base_url=server.url, model="m", retries=0))
-    world = WORLD.staffed({EXTRACTOR: model})
+    world = WORLD.with_models({EXTRACTOR: model})
     _, settle = progressive(world, ["logical"], Reads(trigrams))  # type: ignore[arg-type]
     verdicts = Verdicts(ExactJudge(), settle)
     episode, verdict = asyncio.run(verdicts.settle(played(*GOOD)))
