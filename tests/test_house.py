@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 LONGEST = 60  # lines of a function, its decorators aside
 ROOMS = 19  # at the top of the package, modules and folders together
 HELPERS = 237  # private functions of few statements that one line uses; can only fall
-NAMESAKES = 54  # names of classes that several classes bear; can only fall
+NAMESAKES = 24  # names of classes that several classes bear; can only fall
 
 
 @pytest.fixture(scope="module")
@@ -202,5 +202,8 @@ def test_a_namesake_is_seen() -> None:
 def test_a_class_has_a_name_of_its_own() -> None:
     found = namesakes(modules())
     assert len(found) <= NAMESAKES, found
-    settled = ("methods/", "doctors/", "rl/", "engines/", "models/", "roles/")
+    settled = (
+        *("methods/", "doctors/", "rl/", "engines/", "models/", "roles/"),
+        *("report/", "viewer/", "studies/", "interop/", "cli/", "core/"),
+    )
     assert not [place for places in found.values() for place in places if place.startswith(settled)]

@@ -147,7 +147,7 @@ def _refuse_twice(runs: Sequence[Run]) -> None:
         raise UserError(f"{twice.path} is named twice; name different runs")
 
 
-def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.Row]]:
+def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.DoctorRow]]:
     """What the runs began with, the compared doctors, and the first side's anchors."""
     first = sides[0].run
     anchors = {
@@ -423,9 +423,9 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
     }
 
 
-def _seed_rows(sides: Sequence[Side], metrics: Sequence[str]) -> list[tables.Row]:
+def _seed_rows(sides: Sequence[Side], metrics: Sequence[str]) -> list[tables.DoctorRow]:
     return [
-        tables.Row(
+        tables.DoctorRow(
             side.row,
             "",
             f"seeds {', '.join(side.runs)}",

@@ -74,7 +74,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class DoctorRow:
     name: str
     role: str  # "anchor", "before", "after" or ""
     size: str
@@ -122,7 +122,7 @@ def levels_of(entries: Entries) -> dict[str, dict[str, Estimate]]:
     }
 
 
-def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[Row]]:
+def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[DoctorRow]]:
     """(metrics shown, one row per doctor); a metric that nobody has is not shown."""
     levels = levels_of(entries)
     columns = [
@@ -140,7 +140,7 @@ def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[Row]]:
             _cell(doctor, entry, metric, levels[doctor].get(metric), tops[metric])
             for metric in columns
         ]
-        rows.append(Row(doctor, _role(doctor, ends), _counted(entry), cells))
+        rows.append(DoctorRow(doctor, _role(doctor, ends), _counted(entry), cells))
     return columns, rows
 
 

@@ -18,8 +18,8 @@ from typing import Any
 from workup.core.statistics import SHARE, Estimate, interval, paired
 from workup.runs import Record
 from workup.studies.base.agreement import estimates, krippendorff
-from workup.studies.review.answers import Entry
-from workup.studies.review.folder import Doctor, Review
+from workup.studies.review.answers import AnswerEntry
+from workup.studies.review.folder import Review, ReviewedDoctor
 from workup.studies.review.form import SIDES, Question
 
 ALIKE = "all marks are equal"
@@ -106,7 +106,7 @@ class Results:
     """All marks of a review; the figures follow from them."""
 
     review: Review
-    standing: Mapping[str, Mapping[int, Entry]]
+    standing: Mapping[str, Mapping[int, AnswerEntry]]
 
     @classmethod
     def of(cls, review: Review) -> Results:
@@ -287,7 +287,7 @@ class Results:
         numbers = self.review.form[question].answers.values()
         return min(numbers), max(numbers)
 
-    def _marks(self, reviewer: str, number: int, entry: Entry) -> Iterator[Mark]:
+    def _marks(self, reviewer: str, number: int, entry: AnswerEntry) -> Iterator[Mark]:
         for name, question in self.review.form.items():
             letters = ("",) if question.pairs or not self.review.manifest.pairs else SIDES
             for letter in letters:
@@ -323,7 +323,7 @@ class Results:
             whose |= {"against_sample": against.sample, "against_judged": against.correct}
         return whose
 
-    def _doctor(self, number: int) -> Doctor:
+    def _doctor(self, number: int) -> ReviewedDoctor:
         return self.review.manifest.doctors[number]
 
 
