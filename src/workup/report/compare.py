@@ -296,14 +296,6 @@ def _effects(found: Regression) -> Sheet:
     )
 
 
-def _curves(sides: Sequence[Side]) -> list[Curve]:
-    """One curve for each side, of several runs their mean."""
-    return [
-        curves.averaged(side.label, [list(run.metrics()) for run in side.runs.values()])
-        for side in sides
-    ]
-
-
 def _dynamics(sides: Sequence[Side]) -> Sheet:
     """How each run trained; a mean curve would be smoother than any run.
 
@@ -402,29 +394,11 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
 
 def _content(sides: Sequence[Side]) -> dict[str, Any]:
     metrics, rows = _rows(sides)
-    drawn = _curves(sides)
-    return {
-        "title": " · ".join(side.label for side in sides),
-        "sides": sides,
-        "titles": {run.path: title(run) for side in sides for run in side.runs.values()},
-        "sources": {side.run.config.get("cases") for side in sides},
-        "shown": [meanings.explained(name) for name in metrics],
-        "glossary": meanings.legend(metrics),
-        "rows": rows,
-        "seed_rows": _seed_rows(sides, metrics),
-        "shared": {side.row: _shared(side, sides[0]) for side in sides},
-        "verdicts": tables.explained([change for side in sides for change in side.changes]),
-        "anchored": any(row.role == "anchor" for row in rows),
-        "dynamics": _dynamics(sides),
-        "figure": curves.overlaid([curve for curve in drawn if curve.lines]),
-        "untrained": [curve.label for curve in drawn if not curve.lines],
-        **_figures(sides),
-        "windows": {curve.label: curve.window for curve in drawn if curve.lines},
-    }
-
-
-def _seed_rows(sides: Sequence[Side], metrics: Sequence[str]) -> list[tables.DoctorRow]:
-    return [
+    drawn = [  # of several runs their mean
+        curves.averaged(side.label, [list(run.metrics()) for run in side.runs.values()])
+        for side in sides
+    ]
+    seed_rows = [
         tables.DoctorRow(
             side.row,
             "",
@@ -434,3 +408,21 @@ def _seed_rows(sides: Sequence[Side], metrics: Sequence[str]) -> list[tables.Doc
         for side in sides
         if side.pooled
     ]
+    return {
+        "title": " · ".join(side.label for side in sides),
+        "sides": sides,
+        "titles": {run.path: title(run) for side in sides for run in side.runs.values()},
+        "sources": {side.run.config.get("cases") for side in sides},
+        "shown": [meanings.explained(name) for name in metrics],
+        "glossary": meanings.legend(metrics),
+        "rows": rows,
+        "seed_rows": seed_rows,
+        "shared": {side.row: _shared(side, sides[0]) for side in sides},
+        "verdicts": tables.explained([change for side in sides for change in side.changes]),
+        "anchored": any(row.role == "anchor" for row in rows),
+        "dynamics": _dynamics(sides),
+        "figure": curves.overlaid([curve for curve in drawn if curve.lines]),
+        "untrained": [curve.label for curve in drawn if not curve.lines],
+        **_figures(sides),
+        "windows": {curve.label: curve.window for curve in drawn if curve.lines},
+    }

@@ -8,6 +8,7 @@ fit is statsmodels'.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,9 +99,10 @@ def regress(played: Mapping[str, Sequence[Outcome]]) -> Regression:
         _observation(model, each) for model, outcomes in played.items() for each in outcomes
     ]
     complete = [each for each in everything if isinstance(each, JudgedEpisode)]
+    reasons = Counter(each for each in everything if isinstance(each, str))
     notes = [
-        _left_out(reason, everything.count(reason))
-        for reason in sorted({e for e in everything if isinstance(e, str)})
+        f"{count:,} episode{'' if count == 1 else 's'} {reason} left out"
+        for reason, count in sorted(reasons.items())
     ]
     verdicts = {model: [each.right for each in complete if each.model == model] for model in played}
     constant = [model for model, found in verdicts.items() if len(set(found)) < 2]
@@ -201,10 +203,6 @@ def _observation(model: str, outcome: Outcome) -> JudgedEpisode | str:
         lacking = [name for share, name in SHARES.items() if value(outcome, share) is None]
         return f"without {' and '.join(lacking)}"
     return JudgedEpisode(model, outcome.case_id, bool(verdict), (critical, noise, coverage))
-
-
-def _left_out(reason: str, count: int) -> str:
-    return f"{count:,} episode{'' if count == 1 else 's'} {reason} left out"
 
 
 def _constant(model: str, right: Sequence[bool], played: int) -> str:

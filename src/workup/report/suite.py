@@ -269,7 +269,10 @@ def sheets(found: Mapping[str, Any]) -> list[Sheet]:
         rows = lines(found, metric)
         if any(each is not None for _, _, cells in rows for each in cells):
             shown = [[name, *(_text(metric, each) for each in cells)] for name, _, cells in rows]
-            note = _sizes(rows) if metric == "accuracy" else ""
+            note = ""
+            if metric == "accuracy":
+                sizes = [f"{name} {_count(cells):,}" for name, domain, cells in rows if domain]
+                note = f"n: {', '.join(sizes)} · ± half of the 95 % interval by case, [ ] its ends"
             bold = {place: "bold" for place, (_, domain, _) in enumerate(rows) if not domain}
             made.append(Sheet(["", *found["doctors"]], shown, title, note, styles=bold))
     ahead = leads(found)
@@ -300,11 +303,6 @@ def lead_text(found: Estimate | None) -> str:
 
 def _text(metric: str, found: Estimate | None) -> str:
     return DASH if found is None else plus_minus(metric, found)
-
-
-def _sizes(rows: Sequence[Line]) -> str:
-    counts = ", ".join(f"{name} {_count(cells):,}" for name, domain, cells in rows if domain)
-    return f"n: {counts} · ± half of the 95 % interval by case, [ ] its ends"
 
 
 def _count(cells: Sequence[Estimate | None]) -> int:

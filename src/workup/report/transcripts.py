@@ -223,7 +223,9 @@ def _lines(record: Record) -> Iterator[TranscriptTurn]:
         item = turn.observation.item
         label, content = _said(turn)
         found = [facts[id] for id in turn.observation.evidence if id in facts]
-        reply = _reply(turn, found)
+        reply = "\n".join(message.content for message in turn.observation.messages)
+        if found and reply.split() == " ".join(fact.text for fact in found).split():
+            reply = ""  # the findings are shown anyway, and say just that
         shown = f"{score:+.2f}".replace("-", "−") if score else ""
         repeated = bool(item) and item in asked
         understood = turn.observation.understood
@@ -231,12 +233,6 @@ def _lines(record: Record) -> Iterator[TranscriptTurn]:
             number, label, content, reply, origins(turn), found, repeated, understood, shown
         )
         asked.add(item)
-
-
-def _reply(turn: Turn, found: Sequence[Fact]) -> str:
-    """What the doctor read, unless the findings that are shown anyway say just that."""
-    reply = "\n".join(message.content for message in turn.observation.messages)
-    return "" if found and reply.split() == " ".join(fact.text for fact in found).split() else reply
 
 
 def legend(meetings: Sequence[Meeting]) -> dict[str, Any]:

@@ -319,13 +319,8 @@ class Ranking:
 
     def _rank(self, order: NDArray[np.intp], disease: str) -> TruthRank:
         own, series = [self._whole.row[disease]], self._series[self._series_of[disease]]
-        return TruthRank(*(_first(order, rows) for rows in (own, series)))
-
-
-def _first(order: NDArray[np.intp], rows: Sequence[int]) -> int:
-    """The first place, from 1, of any of `rows`; 0 if none is there."""
-    hits = np.flatnonzero(np.isin(order, rows))
-    return int(hits[0]) + 1 if len(hits) else 0
+        hits = [np.flatnonzero(np.isin(order, rows)) for rows in (own, series)]
+        return TruthRank(*(int(places[0]) + 1 if len(places) else 0 for places in hits))
 
 
 def run(task: StudyTask) -> Rare:

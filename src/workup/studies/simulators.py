@@ -101,7 +101,8 @@ def planned(
 
 def _patients(base: PolicySettings, others: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What each patient changes in the settings."""
-    patient, checker = (_played(base, role) for role in ("patient", "checker"))
+    specs = (base.roles.get(role, EXACT) for role in ("patient", "checker"))
+    patient, checker = (None if spec == EXACT else spec for spec in specs)
     if patient is None:
         raise UserError(
             "the study compares patients: name a model as one, as in roles.patient=endpoint:NAME"
@@ -121,11 +122,6 @@ def _patients(base: PolicySettings, others: Sequence[str]) -> dict[str, dict[str
         f"{DEFAULT}, {name}": {"roles": {**bare, "patient": name}, "environment": plain}
         for name in others
     }
-
-
-def _played(settings: PolicySettings, role: str) -> str | None:
-    spec = settings.roles.get(role, EXACT)
-    return None if spec == EXACT else spec
 
 
 def _check(base: PolicySettings) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from workup.core.case import Case
-from workup.core.episode import DIAGNOSE, Turn
+from workup.core.episode import DIAGNOSE
 from workup.metrics.known import metric
 from workup.report import meanings
 from workup.report.page import flat, title
@@ -246,14 +246,17 @@ def episode(shown: ShownRun, query: Mapping[str, str]) -> Content:
     turned = {"view": view} if view != VIEWS[0] else {}
     path = f"/run/{shown.name}/episode"
     here = {**asked.query, **own}
-    told = [_meeting(record)]
+    own_side = side(record, record.doctor)
+    sources = [
+        [each.id for each in turn.observation.passages or ()] for turn in record.episode.turns
+    ]
     return _head(shown, run, progress.state(run)) | {
         "live": False,
         "record": record,
         "key": dict(zip(KEY, key, strict=True)),
         "verdict": VERDICTS[record.correct],
-        "side": told[0].sides[0],
-        "turns": list(zip(told[0].sides[0].lines, _sources(record), strict=True)),
+        "side": own_side,
+        "turns": list(zip(own_side.lines, sources, strict=True)),
         "parts": _parts(record),
         "measures": [(name, number(name, value)) for name, value in record.measures.items()],
         "view": view,
@@ -261,20 +264,10 @@ def episode(shown: ShownRun, query: Mapping[str, str]) -> Content:
         "training": address(path, here | {"view": "tokens"}),
         "case": address(f"/run/{shown.name}/case", {"case": record.episode.case.id}),
         "up": address(f"/run/{shown.name}/episodes", asked.query),
-        **legend(told),
+        **legend([Meeting(record.episode.case, [own_side], "")]),
         **(_tokens(shown, record, path, here, colour) if view == "tokens" else {}),
         **_neighbours(shown, asked, key, path, turned),
     }
-
-
-def _meeting(record: Record) -> Meeting:
-    return Meeting(record.episode.case, [side(record, record.doctor)], "")
-
-
-def _sources(record: Record) -> list[list[str]]:
-    """For each turn the ids of the passages that its search returned."""
-    turns = record.episode.turns
-    return [[each.id for each in turn.observation.passages or ()] for turn in turns]
 
 
 def _parts(record: Record) -> Content:
@@ -293,7 +286,9 @@ def _tokens(
     shown: ShownRun, record: Record, path: str, here: Mapping[str, str], colour: str
 ) -> Content:
     spell = tokens.spelling(shown.path)
-    count = sum(_length(turn) for turn in record.episode.turns)
+    count = sum(
+        len(turn.prompt_tokens) + len(turn.completion.tokens) for turn in record.episode.turns
+    )
     return {
         "tokens": tokens.turns(record, spell, colour) if count else [],
         "spelled": spell is not None,
@@ -305,10 +300,6 @@ def _tokens(
             for name in tokens.COLOURS
         ],
     }
-
-
-def _length(turn: Turn) -> int:
-    return len(turn.prompt_tokens) + len(turn.completion.tokens)
 
 
 def _neighbours(

@@ -438,12 +438,10 @@ async def _by_model(
     judged: JudgedAnswer,
     checker: Model,
 ) -> JudgedAnswer:
-    verdict, leak = await asyncio.gather(
-        _fits(simulator, probe, said, checker), _reveals(probe, said, checker)
-    )
-    return replace(
-        judged, relevant=verdict[0], factual=verdict[1], leaked=leak or names(probe, said)
-    )
+    leak = ask(checker, _request("leak/1", _LEAK, _exchange(probe, said)), _Leak)
+    (relevant, factual), found = await asyncio.gather(_fits(simulator, probe, said, checker), leak)
+    leaked = found.reveals or names(probe, said)
+    return replace(judged, relevant=relevant, factual=factual, leaked=leaked)
 
 
 async def _fits(
@@ -460,10 +458,6 @@ async def _fits(
     sections = [("findings on record", listed(facts)), *_exchange(probe, said)]
     result = await ask(checker, _request("record-check/1", _CONSISTENT, sections), _Consistent)
     return result.relevant, result.consistent
-
-
-async def _reveals(probe: SimulatorProbe, said: Said, checker: Model) -> bool:
-    return (await ask(checker, _request("leak/1", _LEAK, _exchange(probe, said)), _Leak)).reveals
 
 
 def _exchange(probe: SimulatorProbe, said: Said) -> list[tuple[str, str]]:

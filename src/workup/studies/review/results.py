@@ -215,9 +215,8 @@ class Results:
         labels = self.labels(question)
         clear = [label for label in labels if label.verdict is not None]
         both = [label for label in clear if label.record.correct is not None]
-        pairs = [
-            ("right" if each.verdict == "same" else "wrong", _word(each.record)) for each in both
-        ]
+        word = {True: "right", False: "wrong"}
+        pairs = [(word[each.verdict == "same"], word[bool(each.record.correct)]) for each in both]
         accuracy, kappa = estimates(
             [float(people == judge) for people, judge in pairs],
             Counter(pairs),
@@ -337,7 +336,3 @@ def _won(mark: Mark, label: str) -> float | None:
     if mark.number is None or mark.label == label:
         return mark.number
     return 1.0 - mark.number
-
-
-def _word(record: Record) -> str:
-    return "right" if record.correct else "wrong"
