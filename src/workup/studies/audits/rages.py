@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from workup.cases import open_source
@@ -383,12 +382,6 @@ def _probe(case: Case, column: int, telling: bool) -> Probe:
     return Probe(case.id, name, rate, own, telling)
 
 
-def _telling(case: Case) -> NDArray[np.bool_]:
-    """Which markers differ by DIFFERENCE between the tumour and its reference differentials."""
-    rows = [_places()[0][name] for name in (case.truth.diagnosis, *case.truth.differentials)]
-    return np.asarray(np.ptp(rates()[rows], axis=0) >= DIFFERENCE)
-
-
 def _partial(case: Case, seed: int, recorded: float) -> Case:
     """The case with the share `recorded` of its markers on record; which, is drawn by marker."""
     kept = {
@@ -409,7 +402,9 @@ def probes(source: Source, n: int, seed: int) -> list[tuple[Case, Probe]]:
     found = []
     for number in range(n):
         case = source.test[int(rng.integers(len(source.test)))]
-        telling = _telling(case)
+        names = (case.truth.diagnosis, *case.truth.differentials)
+        rows = [_places()[0][name] for name in names]
+        telling = np.ptp(rates()[rows], axis=0) >= DIFFERENCE
         chosen = (
             np.flatnonzero(telling) if number % 2 and telling.any() else np.arange(len(telling))
         )
