@@ -28,8 +28,8 @@ from workup.studies.audits.simulator import (
     MEASURES,
     OFF_RECORD,
     ON_RECORD,
+    AuditedSimulator,
     JudgedAnswer,
-    Simulator,
     SimulatorAudit,
     SimulatorProbe,
     audit,
@@ -64,7 +64,9 @@ def run(
 ) -> SimulatorAudit:
     model = Endpoint(EndpointSettings(base_url=server.url, model="m")) if server else None
     judge = model if checker else None
-    return asyncio.run(audit(Simulator(name, source, model, judge, seed), source, n, judge, seed))
+    return asyncio.run(
+        audit(AuditedSimulator(name, source, model, judge, seed), source, n, judge, seed)
+    )
 
 
 class Everyone:
@@ -140,7 +142,7 @@ def test_the_exact_judge_can_find_fault() -> None:
     """
     case = CHINESE.test[1]
 
-    class Faulty(Simulator):
+    class Faulty(AuditedSimulator):
         def __init__(self, said: Said) -> None:
             super().__init__("embedded", CHINESE, None)
 
@@ -264,7 +266,7 @@ def test_what_is_missing_is_said() -> None:
         ("record", "needs a model"),
     ):
         with pytest.raises(UserError, match=problem):
-            Simulator(name, CLINIC, None)
+            AuditedSimulator(name, CLINIC, None)
     with serving(Everyone()) as server, pytest.raises(UserError, match="needs a fact checker"):
         run("checked", CLINIC, 4, server)
     with pytest.raises(UserError, match="no test case"):

@@ -29,7 +29,7 @@ from workup.retrieval.hpo.phenotypes import CHANCE, RATIO, SIMILAR, WORDS
 from workup.retrieval.hpo.rankings import Rankings
 from workup.retrieval.hpo.release import Release
 from workup.retrieval.index import MANIFEST, IndexSettings, manifest
-from workup.studies.rare import OWN, UNTOLD, Rank, ranked
+from workup.studies.rare import OWN, UNTOLD, TruthRank, ranked
 
 LABELS = [CHANCE, SIMILAR, WORDS, RATIO]
 RED, BLUE, FIT, FOCAL = (f"HP:00000{number}" for number in (11, 12, 20, 21))
@@ -77,7 +77,7 @@ def said(
     return world.read(act.completion.text).content
 
 
-def ranks(source: Source, folder: Path, seed: int) -> Mapping[str, Mapping[str, Rank]]:
+def ranks(source: Source, folder: Path, seed: int) -> Mapping[str, Mapping[str, TruthRank]]:
     """case → ranker → rank, as the study has them without the patient's own publication.
 
     Of a patient without a known one they are those with all annotations.

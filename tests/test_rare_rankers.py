@@ -39,7 +39,7 @@ from workup.studies.rare import (
     UNKNOWN,
     UNNAMED,
     UNTOLD,
-    Rank,
+    TruthRank,
     ranked,
 )
 
@@ -193,8 +193,8 @@ def test_the_study_counts_what_it_cannot_score(tmp_path: Path, folder: Path) -> 
     assert set(ranks) == {"a", "b", "f", "g"}
     for state in STATES:
         assert {ranker for at, ranker in ranks["a"] if at == state} == {*RANKERS}
-    assert ranks["a"][ALL, RATIO] == Rank(1, 1)
-    assert ranks["f"][ALL, RATIO] == Rank(3, 2)  # its twin of the same name is before it
+    assert ranks["a"][ALL, RATIO] == TruthRank(1, 1)
+    assert ranks["f"][ALL, RATIO] == TruthRank(3, 2)  # its twin of the same name is before it
     assert ranks["b"][ALL, WORDS].exact > 0
     tested = {"PMID:10", "PMID:40", "PMID:20", "PMID:30"}
     all_gone = open_source(
