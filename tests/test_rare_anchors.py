@@ -26,7 +26,7 @@ from workup.environments.base import rankers
 from workup.environments.base.rankers import Rankers
 from workup.retrieval.hpo.library import build
 from workup.retrieval.hpo.phenotypes import CHANCE, RATIO, SIMILAR, WORDS
-from workup.retrieval.hpo.release import Release
+from workup.retrieval.hpo.release import HpoRelease
 from workup.retrieval.index import MANIFEST, IndexSettings, manifest
 from workup.studies.rare import OWN, UNTOLD, Rank, ranked
 
@@ -168,8 +168,8 @@ def test_they_rank_by_what_was_told(index: Path, spec: str) -> None:
 def test_a_release_is_read_once_and_only_by_who_plays(
     folder: Path, index: Path, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened, really = [], Release.open
-    monkeypatch.setattr(Release, "open", lambda place: opened.append(place) or really(place))
+    opened, really = [], HpoRelease.open
+    monkeypatch.setattr(HpoRelease, "open", lambda place: opened.append(place) or really(place))
     rankers._opened.cache_clear()
     source = open_source(spec)
     doctors = described(source, index).anchors(source, 0)

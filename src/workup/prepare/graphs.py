@@ -19,7 +19,7 @@ from workup.cases.clinic.graph import canonical
 from workup.cases.jsonl import MOST_STATEMENTS
 from workup.core.case import Case, Source, Statement
 from workup.environments.base.thoughts import Process
-from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step, StepSettings
+from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep, StepSettings
 from workup.roles.judges.statements import VERSION, ExactStatements, ModelStatements
 from workup.roles.judges.synonyms import Normaliser, normaliser
 
@@ -108,7 +108,7 @@ def _merged(statements: Sequence[Statement], canonical: Normaliser) -> tuple[Sta
     return tuple(Statement(*triple, retrieved) for triple, retrieved in found.items())
 
 
-step = Step(
+step = PrepareStep(
     "the statements of each reference as a graph, what was searched marked (MR-12)",
     f"graphs/1, {VERSION}",
     apply,

@@ -21,7 +21,7 @@ from workup.core.disk import hold
 from workup.core.errors import UserError, unknown
 from workup.retrieval import bm25, corpus, dense, sparse, store
 from workup.retrieval.fusion import DEPTH, reciprocal_rank
-from workup.retrieval.names import Names
+from workup.retrieval.names import PassageIds
 
 MANIFEST, PLAN = "manifest.json", "building.json"
 FORMAT = 2  # in format 1 two passages could have one id
@@ -311,7 +311,8 @@ class Index:
             raise unknown("kind of index", kind, known, more=f"in {folder}")
         chosen = settings.kinds if kind == HYBRID else [kind]
         return cls(
-            store.Store(folder), {name: _finder(folder / name, name, settings) for name in chosen}
+            store.PassageStore(folder),
+            {name: _finder(folder / name, name, settings) for name in chosen},
         )
 
     @classmethod
@@ -319,7 +320,7 @@ class Index:
         cls, documents: Iterable[corpus.Document], *, tokens: int = 256, language: str = "english"
     ) -> Index:
         """An index of `documents` by their words in memory, without a file."""
-        names = Names()
+        names = PassageIds()
         passages = [
             passage for document in documents for passage in store.cut(document, tokens, names)
         ]

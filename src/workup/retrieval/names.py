@@ -26,7 +26,7 @@ AT_ONCE = 100_000
 """Records of the journal that are read at once."""
 
 
-class Names:
+class PassageIds:
     """The ids that one index has given so far.
 
     `folder` is that of the index; None keeps all in memory. `counts` is kept up to date: the

@@ -31,7 +31,7 @@ from workup.environments.base.searchers import IdealSearcher, RandomSearcher
 from workup.environments.base.searching import NOTHING, SEARCH, SEPARATOR, SearchGrammar, Told
 from workup.environments.consultation import Consultation
 from workup.retrieval import open_retriever, words
-from workup.retrieval.batching import Together
+from workup.retrieval.batching import BatchedRetriever
 from workup.retrieval.corpus import Document
 from workup.retrieval.provenance import rests_on
 from workup.rl.rollout import seed_key
@@ -110,7 +110,9 @@ class Searched(Encounter):
 
     @cached_property
     def _rankers(self) -> Rankers:
-        return Rankers.of(self.retriever.library if isinstance(self.retriever, Together) else "")
+        return Rankers.of(
+            self.retriever.library if isinstance(self.retriever, BatchedRetriever) else ""
+        )
 
     @property
     def notes(self) -> Sequence[str]:
@@ -286,7 +288,7 @@ def opened(source: Source, index: str = "") -> tuple[Retriever, tuple[str, ...]]
     need_names(source, spec)
     if spec.startswith(CLINIC):
         made = _own(spec.removeprefix(CLINIC))
-        return Together(made.find, here=True), tuple(_pieces(source, made.passages))
+        return BatchedRetriever(made.find, here=True), tuple(_pieces(source, made.passages))
     if not index:
         raise UserError(
             f"{source.name} has no library of its own: name one with environment.index=FOLDER; "
