@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workup.core.case import Case, Fact, Kind, Truth
 from workup.core.text import normalise
-from workup.models.structured import Sizes, ask
+from workup.models.structured import ask
 from workup.prepare.prompts import ideographic, most_entries, named, request
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep, StepSettings
 
@@ -71,22 +71,19 @@ _MOST_DIFFERENTIALS = 20
 _DIFFERENTIAL_TOKENS = 80
 
 
-def _sizes(report: str, max_tokens: int) -> Sizes:
-    return {
+async def apply(case: Case, aids: Aids) -> Outcome:
+    report = case.truth.record
+    if not report.strip():
+        return Drop("there is no report")
+    max_tokens = aids.settings.max_tokens
+    asked = request("extract-case", VERSION, TASK, [("report", report)], max_tokens)
+    sizes = {
         "differential": (0, min(_MOST_DIFFERENTIALS, max(1, max_tokens // _DIFFERENTIAL_TOKENS))),
         "differential[]": (1, _LONGEST_NAME),
         "tests": (0, most_entries(report, _LEAST, max_tokens, _TEST_TOKENS)),
         "name": (1, _LONGEST_NAME),
         "result": (1, _LONGEST_RESULT),
     }
-
-
-async def apply(case: Case, aids: Aids) -> Outcome:
-    report = case.truth.record
-    if not report.strip():
-        return Drop("there is no report")
-    asked = request("extract-case", VERSION, TASK, [("report", report)], aids.settings.max_tokens)
-    sizes = _sizes(report, aids.settings.max_tokens)
     parts = await ask(aids.model, asked, ReportParts, lambda parts: _problem(parts, report), sizes)
     if not parts.diagnosis.strip():
         return Drop("no final diagnosis")

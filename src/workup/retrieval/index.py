@@ -11,6 +11,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -342,11 +343,10 @@ class Index:
                 reciprocal_rank([[row for row, _ in one] for one in of_query], k)
                 for of_query in zip(*found, strict=True)
             ]
-        return [[self._scored(*hit) for hit in ranking] for ranking in rankings]
-
-    def _scored(self, row: int, score: float) -> Passage:
-        passage = self.passages[row]
-        return Passage(passage.id, passage.text, passage.title, score)
+        return [
+            [replace(self.passages[row], score=score) for row, score in ranking]
+            for ranking in rankings
+        ]
 
 
 def _finder(folder: Path, kind: str, settings: IndexSettings) -> Finder:
