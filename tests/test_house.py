@@ -117,6 +117,37 @@ def test_functions_are_short() -> None:
     assert long == []
 
 
+CLINIC, CASES = "workup.cases.clinic", "workup.cases"
+KNOW_THE_CLINIC = 3  # modules outside of `cases` that may import the built-in clinic
+READ_CASES = {  # environments are given cases; these read the catalogue, or files of statistics
+    "workup.environments.base.disease_names",
+    "workup.environments.exams.exam_base",
+    "workup.environments.exams.exam_sources",
+    "workup.environments.exams.exam_terms",
+}
+
+
+def importing(files: Imports, package: str) -> set[str]:
+    """The files outside of `package` that import one of it."""
+    return {
+        file
+        for file, imported in files.items()
+        if not f"{file}.".startswith(f"{package}.")
+        and any(f"{each}.".startswith(f"{package}.") for each in imported)
+    }
+
+
+def test_few_modules_know_the_built_in_clinic(files: Imports) -> None:
+    found = {file for file in importing(files, CLINIC) if room(file) != CASES}
+    assert found, "the exact judge of statements reads the clinic's sentences"
+    assert len(found) <= KNOW_THE_CLINIC, sorted(found)
+
+
+def test_environments_do_not_know_where_cases_come_from(files: Imports) -> None:
+    found = {file for file in importing(files, CASES) if room(file) == "workup.environments"}
+    assert found == READ_CASES
+
+
 def modules() -> dict[str, ast.Module]:
     """The package's files, relative to it, as syntax trees."""
     package = ROOT / "src" / "workup"

@@ -24,7 +24,7 @@ import workup
 from workup.cases import open_source
 from workup.cases.clinic.renamed import called
 from workup.cli.play import play as play_here
-from workup.core.case import Case
+from workup.core.case import Case, Document
 from workup.core.episode import Action, Ending
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Teaching
@@ -37,7 +37,6 @@ from workup.environments.inquiry import UNREADABLE, Inquiry
 from workup.environments.library import library_of
 from workup.metrics.measures import measure
 from workup.retrieval.batching import BatchedRetriever
-from workup.retrieval.corpus import Document
 from workup.retrieval.hpo.library import build
 from workup.retrieval.index import Index, IndexSettings
 from workup.roles.endpoint import Endpoint, EndpointSettings

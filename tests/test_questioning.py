@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from serving import serving
 
 from workup.cases import open_source
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact, Truth
 from workup.core.episode import Action, Ending
 from workup.core.errors import RolloutError
+from workup.core.leaks import WITHHELD
 from workup.core.ports import Sampling
 from workup.core.text import blocks
 from workup.environments.base.outset import partial

@@ -21,8 +21,8 @@ from workup import environments
 from workup.cases import open_source
 from workup.cases.clinic.graph import triples, verbalise
 from workup.cases.files import LINE_LIMIT
-from workup.cases.jsonl import MOST_STATEMENTS, line_of, write
-from workup.core.case import Case, Statement, Truth
+from workup.cases.jsonl import line_of, write
+from workup.core.case import MOST_STATEMENTS, Case, Statement, Truth
 from workup.core.episode import Completion, Ending, Episode, Turn
 from workup.core.errors import CaseError, RolloutError, UserError
 from workup.core.ports import Instruments

@@ -15,7 +15,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from workup.cases.clinic.catalogue import Catalogue, Entry, clinic_catalogue, stains
 from workup.core.case import Case, Evidence, Item, Knowledge, Source, evidence_of
 from workup.core.episode import DIAGNOSE, MALFORMED, Action, Episode, Message, Observation, Turn
 from workup.core.errors import UserError
@@ -35,8 +34,8 @@ from workup.environments.base.lists import (
 from workup.environments.base.lists import read as read_lists
 from workup.environments.base.ranked_doctor import RankedDoctor
 from workup.environments.base.ranked_teacher import MOST_CANDIDATES, RankedTeaching
-from workup.environments.base.rankers import Rankers
-from workup.environments.consultation import Consultation
+from workup.environments.base.rankers import rankers
+from workup.environments.base.withheld import Withholding
 from workup.environments.exams.exam_terms import read
 from workup.environments.exams.rages import (
     NOWHERE,
@@ -45,6 +44,7 @@ from workup.environments.exams.rages import (
     RagesSettings,
     refusal,
 )
+from workup.retrieval.hpo.rankings import Rankings
 from workup.roles.judges.assessor import Assessor
 from workup.roles.judges.exact import ExactExaminations, ExactRanking
 from workup.roles.judges.examinations import ExaminationJudge
@@ -241,12 +241,13 @@ class EvidenceSeeking(Encounter):
         super().__init__(settings.max_turns)
         self.settings, self.source = settings, source
         self.rages = rages or ExamSimulator(source, settings.rages)
-        self.catalogue = _catalogue(source.diagnoses)
-        self._group = _everything(self.catalogue, source.diagnoses) if settings.vague else ""
-        self.ranking = ranking or ExactRanking(self.catalogue)
+        exact = ExactRanking.of(source.diagnoses)
+        self.catalogue = exact.catalogue
+        self._group = _everything(exact, source.diagnoses) if settings.vague else ""
+        self.ranking = ranking or exact
         self.examining = examining or ExactExaminations()
-        self._rankers = Rankers.over(settings.index)
-        self._record = Consultation(source.items, source.diagnoses)
+        self._rankings = Rankings.over(settings.index)
+        self._tell = Withholding(source.items, source.diagnoses)
         self._items = {self.rages.canonical(item.name): item for item in reversed(source.items)}
         self._named = lru_cache(maxsize=1 << 14)(self._read_order)
         for stage in settings.stages:
@@ -260,12 +261,12 @@ class EvidenceSeeking(Encounter):
 
     def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
         """With an index of rare diseases its exact rankers too, below the others."""
-        rankers = self._rankers.anchors(source, seed, self.known, self.write_lists)
-        return {**rankers, **super().anchors(source, seed)}
+        exact = rankers(self._rankings, source, seed, self.known, self.write_lists)
+        return {**exact, **super().anchors(source, seed)}
 
     @property
     def notes(self) -> Sequence[str]:
-        return self._rankers.notes
+        return self._rankings.notes
 
     def further_anchors(
         self, source: Source, knowledge: Knowledge, seed: int
@@ -304,8 +305,7 @@ class EvidenceSeeking(Encounter):
         wording = self._wording(case)
         lines = [neutralise(case.presentation)]
         if self.settings.told == "record":
-            told = replace(case, given=())
-            lines += [message.content for message in self._record.record(told).messages]
+            lines.append(" ".join(self._tell(case, fact) for fact in case.truth.facts))
         if self.max_turns == 1:
             lines.append(wording.conclude)
         elif self.settings.stages:
@@ -383,9 +383,11 @@ class EvidenceSeeking(Encounter):
 
     @property
     def examines(self) -> bool:
-        """Whether a judge knows the examinations: a model, or they are the pathology wing's."""
-        exact, items = isinstance(self.examining, ExactExaminations), self.source.items
-        return not exact or (bool(items) and all(stains(item.name) for item in items))
+        """Whether a judge knows the examinations: a model, or the catalogue has all of them."""
+        judge, items = self.examining, self.source.items
+        if not isinstance(judge, ExactExaminations):
+            return True
+        return bool(items) and all(judge.knows(item.name) for item in items)
 
     # --- roles ---
 
@@ -526,16 +528,9 @@ def seeking(environment: Environment) -> EvidenceSeeking:
     return environment
 
 
-def _catalogue(diagnoses: Sequence[str]) -> Catalogue:
-    """The clinic's where it knows all of `diagnoses`; else they alone are diseases."""
-    known = clinic_catalogue()
-    if not diagnoses or all(known.find(name) for name in diagnoses):
-        return known
-    return Catalogue(Entry((name,), "", "") for name in diagnoses)
-
-
-def _everything(catalogue: Catalogue, diagnoses: Sequence[str]) -> str:
+def _everything(exact: ExactRanking, diagnoses: Sequence[str]) -> str:
     """The first of EVERYTHING that names all of `diagnoses`. Raises UserError where none does."""
+    catalogue = exact.catalogue
     wanted = [entry for name in diagnoses for entry in catalogue.find(name)[:1]]
     for name in EVERYTHING:
         around = catalogue.around(name)

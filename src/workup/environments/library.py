@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from workup.core.case import Passage, Source
+from workup.core.case import Passage, Source, SourceLibrary
 from workup.core.episode import DIAGNOSE, Action
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Environment, Retriever, Teaching
@@ -84,10 +84,12 @@ class Library(Searched):
         record: Consultation,
         grammar: SearchGrammar | None = None,
         said: Sequence[str] = (),
+        *,
+        library: SourceLibrary | None = None,
         teaching: LibraryTeaching | None = None,
     ) -> None:
         """`teaching` makes the demonstrations; by default one of the same grammar."""
-        super().__init__(retriever, record, grammar, said)
+        super().__init__(retriever, record, grammar, said, library)
         self._teaching = teaching or LibraryTeaching(self.grammar)
 
     @property
@@ -175,17 +177,17 @@ def open_library(
     index: str = "",
     teaching: LibraryTeaching | None = None,
 ) -> Library:
-    """The environment with the library named by `index`, by default the clinic's own.
+    """The environment with the library named by `index`, by default the one of `source`.
 
     Raises UserError if there is none (see `opened`).
     """
-    retriever, said = opened(source, index)
+    retriever, library, said = opened(source, index)
     record = Consultation(source.items, source.diagnoses, grammar.max_turns)
-    return Library(retriever, record, grammar, said, teaching)
+    return Library(retriever, record, grammar, said, library=library, teaching=teaching)
 
 
 def open(source: Source, settings: Settings) -> Library:
-    """The library named by `index`, or that of the clinic whose cases `source` holds."""
+    """The library named by `index`, or the one that `source` brings."""
     s = settings
     teaching = LibraryTeaching(s.grammar, s.refined, s.queried, s.open_books)
     return open_library(source, s.grammar, s.index, teaching)

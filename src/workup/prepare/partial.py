@@ -46,7 +46,7 @@ class PartialSettings(StepSettings):
 class CaseOpening(BaseModel):
     """The answer's shape."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", title="Parts")  # the prompt says it
 
     question: str = Field(min_length=1)
     complaint: list[int] = Field(min_length=1)

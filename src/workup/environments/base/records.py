@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
+from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
 from workup.core.text import normalise
 from workup.environments.base.around import Around
-from workup.environments.base.patients import SECTIONS, answered_before, fact_text, listed
+from workup.environments.base.patients import SECTIONS, answered_before, listed
 from workup.environments.base.recorded import UNREADABLE, RecordedConsultation
 from workup.models.structured import ask
 from workup.roles.fence import clean, fenced, numbered, repeats_key
@@ -80,7 +80,7 @@ class SimulatedRecord(Around):
         def written(result: _Result) -> str:
             # Diagnosis names are withheld as from a finding whose item is the request: a name that
             # the request itself uses need not be.
-            return fact_text(self.record, case, Fact("result", request, result.result.strip()))
+            return self.record.tell(case, Fact("result", request, result.result.strip()))
 
         def unusable(result: _Result) -> str | None:
             if written(result).count(WITHHELD) > result.result.count(WITHHELD):

@@ -130,7 +130,8 @@ def warm_then_grpo(
     `embed` and `longest` decide how reasoning is compared with references, where it is.
     """
     world = reasoning_of(environment)
-    partly = Partly(settings.partly, settings.marking, world.record.diagnoses)
+    diagnoses, library = world.record.diagnoses, world.library
+    partly = Partly(settings.partly, settings.marking, diagnoses, library)
     reads = Reads(embed, longest, settings.least, partly)
     made: list[Stage] = [SftStage("warm start", Teaching().demonstrate)]
     for name, components in rewards.items():

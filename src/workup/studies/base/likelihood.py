@@ -6,15 +6,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from workup.core.case import Case, Fact, Source
 from workup.core.errors import UserError
 from workup.core.ports import Environment, LanguageModel, Scorer, ScoreRequest
 from workup.environments.base.outset import partial
-from workup.environments.base.patients import fact_text
-from workup.environments.consultation import Consultation
+from workup.environments.base.withheld import withheld
 from workup.loops.evaluation.loop import Evaluation, open_model
 from workup.methods.promed.shapley import Game, answer_game, pieces
 from workup.roles.endpoint import ENDPOINT
@@ -24,7 +23,6 @@ R = TypeVar("R")
 Facts = Literal["hidden", "all"]
 TOLD = "hidden: those the presentation does not state; or all"
 FactOrder = Literal["permutation", "canonical"]
-_RECORD = Consultation(())
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,9 @@ class Likelihood:
 
     def of(self, case: Case) -> tuple[Fact, ...]:
         """F, each fact as it would be told: the names of the answer are withheld."""
-        return tuple(withheld(case, fact) for fact in self._known(case).truth.facts)
+        return tuple(
+            replace(fact, text=withheld(case, fact)) for fact in self._known(case).truth.facts
+        )
 
     def game(self, case: Case, facts: Sequence[Fact]) -> Game:
         """v(S) for S among `facts`, which may hold others than the case's own."""
@@ -53,11 +53,6 @@ class Likelihood:
 
     def _known(self, case: Case) -> Case:
         return partial(case, 0.0) if self.facts == "all" else case
-
-
-def withheld(case: Case, fact: Fact) -> Fact:
-    """The fact as it is told in this case."""
-    return Fact(fact.id, fact.item, fact_text(_RECORD, case, fact), fact.kind, fact.weight)
 
 
 async def by_case(
