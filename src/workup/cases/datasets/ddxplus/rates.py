@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from workup.cases.datasets.ddxplus.patients import Patient
+from workup.cases.datasets.ddxplus.patients import DdxplusPatient
 from workup.cases.datasets.ddxplus.release import AGE_GROUPS, Evidence, Release, age_fact, sex_fact
 from workup.cases.knowledge import Answer, Categorical, MultiLabel, Table, TabularKnowledge, grade
 from workup.core.case import Fact
@@ -116,7 +116,7 @@ class Tally:
         self._positive = np.zeros((size, len(self._items)))  # patients with any finding of the item
         self._found = np.zeros((size, len(self._facts)))
 
-    def add(self, patient: Patient) -> None:
+    def add(self, patient: DdxplusPatient) -> None:
         row = patient.condition
         self._patients[row] += 1
         self._age[row, patient.age] += 1
