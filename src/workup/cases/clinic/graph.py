@@ -278,8 +278,5 @@ def read_triples(text: str) -> tuple[Triple, ...]:
     holds the words of exactly one wording, with an entity before and after; every other clause
     states none.
     """
-    return _distinct(triple for clause in _CLAUSE.split(text) for triple in _read_clause(clause))
-
-
-def _distinct(found: Iterable[Triple]) -> tuple[Triple, ...]:
-    return tuple(dict.fromkeys(found))
+    triples = (triple for clause in _CLAUSE.split(text) for triple in _read_clause(clause))
+    return tuple(dict.fromkeys(triples))

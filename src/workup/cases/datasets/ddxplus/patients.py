@@ -87,7 +87,8 @@ class _PatientRow:
     release: Release
 
     def patient(self) -> DdxplusPatient:
-        facts, orphans = self._facts(self._evidences())
+        evidences = [self._known(code, "EVIDENCES") for code in self._list("EVIDENCES")]
+        facts, orphans = self._facts(evidences)
         return DdxplusPatient(
             condition=self._condition(self._text("PATHOLOGY"), "PATHOLOGY"),
             age=self._age(),
@@ -142,9 +143,6 @@ class _PatientRow:
         if not separator:
             return f"the evidence '{name}' needs a value, as in '{name}{SEPARATOR}…'."
         return str(unknown(f"value of '{name}'", value, self.release.evidences[name].answers))
-
-    def _evidences(self) -> list[str]:
-        return [self._known(code, "EVIDENCES") for code in self._list("EVIDENCES")]
 
     def _facts(self, codes: Sequence[str]) -> tuple[tuple[Fact, ...], int]:
         found = {
