@@ -150,7 +150,7 @@ def test_an_examination_whose_name_holds_a_disease_is_an_examination() -> None:
 def test_a_refused_order_counts_as_no_examination() -> None:
     items = (Item("GFAP", "GFAP immunostain", "GFAP: negative.", Kind.LABORATORY),)
     world = EvidenceSeeking(Source("own", (BRAIN,), (), items), Settings(max_turns=3))
-    world = seeking(world.staffed({"simulator": Told()}))
+    world = seeking(world.with_models({"simulator": Told()}))
     asked = world.write_lists(("meningioma",), ("is it glioblastoma", "GBM or not"))
     end = world.write_lists(("glioblastoma",))
     episode = play(Script(asked, asked, end), world, BRAIN)

@@ -208,7 +208,7 @@ def test_results_are_counted_by_their_source() -> None:
     """Recorded, drawn (the wing's table has INSM1 of GIST), written and missing ones."""
     settings = Settings(max_turns=3, rages=RagesSettings(base="clinic"))
     world = open(Source("jsonl:it", (STRANGER,), ()), settings)
-    world = seeking(world.staffed({"simulator": Laboratory()}))
+    world = seeking(world.with_models({"simulator": Laboratory()}))
     first = order("a", exams=("CD34", "INSM1", "serum ferritin", "CD1355"))
     episode = play(Script(first, order("a", exams=("CD117",)), END), world, STRANGER)
     replies = [turn.observation for turn in episode.turns]
@@ -235,7 +235,7 @@ def test_results_that_nobody_has_inform_nobody() -> None:
     asked = order("a", exams=("serum ferritin",))
     nothing = play(Script(asked, asked, END), world, STRANGER)
     assert not any(world.informed(nothing, place) for place in range(3))
-    staffed = seeking(world.staffed({"simulator": Laboratory()}))
+    staffed = seeking(world.with_models({"simulator": Laboratory()}))
     written_ones = play(Script(asked, END), staffed, STRANGER)
     assert staffed.informed(written_ones, 1)
     assert taken(END, name="results") == dict.fromkeys(

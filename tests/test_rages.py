@@ -68,7 +68,9 @@ def with_server(
     """What each of several doctors gets at the same time, and what the server was asked."""
     with serving(answer) as server:
         desk = Desk(Config.find(configured(folder, server)), "it", cache=folder / "cache")
-        simulator = ExamSimulator(FREE, RagesSettings(**settings)).staffed(desk.open("endpoint:it"))
+        simulator = ExamSimulator(FREE, RagesSettings(**settings)).with_model(
+            desk.open("endpoint:it")
+        )
 
         async def all() -> list[Sequence[ExamResult]]:
             return await asyncio.gather(*(simulator.results(c, orders) for c, orders in cases))
@@ -209,7 +211,7 @@ def test_precedence_by_brute_force(data: st.DataObject) -> None:
     facts = tuple(Fact(f"f{exam}", exam, f"{exam}: recorded.") for exam in sorted(on_record))
     case = Case("c", "A lump.", Truth("some disease", facts=facts))
     simulator = ExamSimulator(Source("here", (case,), ()), RagesSettings(sources=allowed))
-    simulator = simulator.staffed(Writer())
+    simulator = simulator.with_model(Writer())
     if "base" in allowed:
         simulator.base = ExamBase.of("it", [Row("some disease", e, 1.0) for e in sorted(in_base)])
     for exam, result in zip(exams, ordered(simulator, case, *exams), strict=True):
@@ -376,7 +378,9 @@ def test_a_model_that_keeps_naming_it_fails_the_episode(tmp_path: Path) -> None:
 def test_a_model_that_fails_is_a_failed_episode() -> None:
     order = written(lists(("melanoma",), ("DOG1",)))
     with serving(lambda body: fault(500)) as server:
-        world = EvidenceSeeking(FREE, World(max_turns=2)).staffed({"simulator": endpoint(server)})
+        world = EvidenceSeeking(FREE, World(max_turns=2)).with_models(
+            {"simulator": endpoint(server)}
+        )
         doctor = Script(order, written(boxed("GIST")))
         episode = asyncio.run(rollout(ToPlay(GIST), world, doctor, Play()))
     assert (episode.ending, episode.turns) == (Ending.FAILED, ())

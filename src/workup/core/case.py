@@ -5,7 +5,7 @@ Only the standard library is imported. Everything is frozen: a case that is read
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
@@ -210,15 +210,13 @@ class OwnNames(NamedTuple):
     links: tuple[str, ...] = ()
 
 
-class SourceLibrary(Protocol):
+class SourceLibrary(Hashable, Protocol):
     """The documents that a source brings, and the names that they are told in.
 
     In most sources a diagnosis has one name. A source may also draw names anew for every case; then
     its documents alone say what they mean (`own`). `query` and `tell` translate between the names
     of a case and those that the documents were written with. Equal libraries have equal hashes.
     """
-
-    def __hash__(self) -> int: ...
 
     @property
     def name(self) -> str:

@@ -20,7 +20,7 @@ from workup.core.episode import DIAGNOSE, MALFORMED, Action, Episode, Message, O
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Doctor, Environment, Model, Teaching
 from workup.core.text import THINK, neutralise, normalise
-from workup.environments.base.encounter import Encounter, EncounterSettings
+from workup.environments.base.encounter import Encounter, EncounterSettings, fitting
 from workup.environments.base.lexical import chinese
 from workup.environments.base.lists import (
     ANSWER,
@@ -229,6 +229,8 @@ class EvidenceSeeking(Encounter):
     and for an `index` that is none of rare diseases.
     """
 
+    role_names = ROLES
+
     def __init__(
         self,
         source: Source,
@@ -391,16 +393,12 @@ class EvidenceSeeking(Encounter):
 
     # --- roles ---
 
-    @property
-    def roles(self) -> Sequence[str]:
-        return ROLES
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
+    def with_models(self, models: Mapping[str, Model]) -> EvidenceSeeking:
         """This environment with models: two judge for the reward, a "simulator" writes results."""
         ranking, examining = models.get(RANKING), models.get(EXAMINING)
         simulator = models.get(SIMULATOR)
         return self.with_parts(
-            rages=self.rages.staffed(simulator) if simulator else None,
+            rages=self.rages.with_model(simulator) if simulator else None,
             ranking=RankingJudge(ranking) if ranking else None,
             examining=ExaminationJudge(examining) if examining else None,
         )
@@ -421,10 +419,6 @@ class EvidenceSeeking(Encounter):
             examining=examining or self.examining,
         )
 
-    @property
-    def built_in(self) -> Environment:
-        return EvidenceSeeking(self.source, self.settings)
-
     # --- training ---
 
     def demonstrate(
@@ -433,7 +427,7 @@ class EvidenceSeeking(Encounter):
         """Ranked lists of the exact posterior (`RankedTeaching`)."""
         own = self.settings
         teacher = RankedTeaching(self, teaching.focus, own.vague, self._group, own.lengths)
-        return teacher.demonstrate(source, seed, index)
+        return teacher.demonstrate(source, self, seed, index)
 
     # --- wording ---
 
@@ -520,12 +514,12 @@ def open(source: Source, settings: Settings) -> EvidenceSeeking:
 
 def seeking(environment: Environment) -> EvidenceSeeking:
     """`environment` itself. Raises UserError where it is another one."""
-    if not isinstance(environment, EvidenceSeeking):
-        raise UserError(
-            "this method is paid for ranked lists; leave out environment.name, or type "
-            "environment=evidence"
-        )
-    return environment
+    return fitting(
+        environment,
+        EvidenceSeeking,
+        "this method is paid for ranked lists; leave out environment.name, or type "
+        "environment=evidence",
+    )
 
 
 def _everything(exact: ExactRanking, diagnoses: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from workup.core.case import Case, Knowledge, Source, SourceLibrary
 from workup.core.episode import ASK, DIAGNOSE, Action, Message, Observation, Turn
-from workup.core.ports import Doctor, Environment, Model, Retriever
+from workup.core.ports import Doctor, Model, Retriever
 from workup.core.text import neutralise, tagged
 from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.base.library_teacher import LibraryTeaching
@@ -65,6 +65,7 @@ class Inquiry(Library):
     """
 
     unreadable = UNREADABLE
+    role_names = ROLES
 
     def __init__(
         self,
@@ -96,20 +97,11 @@ class Inquiry(Library):
     def asks(self) -> bool:
         return True
 
-    @property
-    def roles(self) -> tuple[str, ...]:
-        return ROLES
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
+    def with_models(self, models: Mapping[str, Model]) -> Inquiry:
         """This environment with models: a "patient" answers, a "checker" checks its answers."""
         patient = played_by(models, self.record, self._personas)
-        return self if patient is None else self._with(patient)
-
-    @property
-    def built_in(self) -> Environment:
-        return self._with(EmbeddedPatient(self.record))
-
-    def _with(self, patient: Patient) -> Inquiry:
+        if patient is None:
+            return self
         other = copy(self)
         other.patient = patient
         return other

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from workup.core.case import Passage, Source, SourceLibrary
 from workup.core.episode import DIAGNOSE, Action
-from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Environment, Retriever, Teaching
 from workup.core.text import THINK, tagged
+from workup.environments.base.encounter import fitting
 from workup.environments.base.library_teacher import OPEN_BOOKS, LibraryTeaching, Refined
 from workup.environments.base.searched import Searched, SearchedSettings, opened
 from workup.environments.base.searching import (
@@ -108,7 +108,7 @@ class Library(Searched):
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
         """Episodes and open books (`LibraryTeaching`); of `teaching` the focus alone counts."""
-        return self._teaching.demonstrate(source, self.built_in, seed, index, teaching.focus)
+        return self._teaching.demonstrate(source, self, seed, index, teaching.focus)
 
     def read(self, text: str) -> Action:
         """The first search or diagnosis that says something; "malformed" if there is none.
@@ -195,9 +195,9 @@ def open(source: Source, settings: Settings) -> Library:
 
 def library_of(environment: Environment) -> Library:
     """`environment`. Raises UserError where it is no library."""
-    if not isinstance(environment, Library):
-        raise UserError(
-            "this method is paid for searches in a library; leave out environment.name, or type "
-            "environment=library or environment=inquiry"
-        )
-    return environment
+    return fitting(
+        environment,
+        Library,
+        "this method is paid for searches in a library; leave out environment.name, or type "
+        "environment=library or environment=inquiry",
+    )

@@ -21,6 +21,7 @@ from workup.core.episode import DIAGNOSE, Action, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Environment, Model, Retriever, Teaching
 from workup.core.text import THINK, normalise, tagged
+from workup.environments.base.encounter import fitting
 from workup.environments.base.reasoning_teacher import MOST_REPEATED, ReasoningTeaching
 from workup.environments.base.searched import Searched, SearchedSettings, opened
 from workup.environments.base.searching import SEARCH, SearchGrammar
@@ -76,6 +77,7 @@ class Reasoning(Searched):
     """An `Environment`: the doctor thinks, searches while it thinks, and answers once."""
 
     unreadable = UNREADABLE
+    role_names = ROLES
 
     def __init__(
         self,
@@ -134,29 +136,14 @@ class Reasoning(Searched):
             return case.truth.references
         return self._known.library.references(case)
 
-    @property
-    def roles(self) -> Sequence[str]:
+    def with_models(self, models: Mapping[str, Model]) -> Reasoning:
         """Rewards ask them: for the statements of a thought, and for the level of a document."""
-        return ROLES
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
-        extractor, grader = models.get(EXTRACTOR), models.get(GRADER)
-        return self._with(
-            self._reads(extractor) if extractor else self.reader,
-            ModelLevels(grader) if grader else self._grader,
-        )
-
-    def _reads(self, model: Model) -> ModelStatements:
-        most = self._known.most
-        return ModelStatements(model, most, TOKENS * most // MOST_STATEMENTS)
-
-    @property
-    def built_in(self) -> Environment:
-        return self._with(None, None)
-
-    def _with(self, reader: StatementReader | None, grader: LevelJudge | None) -> Reasoning:
-        other = copy(self)
-        other.reader, other._grader = reader or ExactStatements(), grader
+        other, most = copy(self), self._known.most
+        if EXTRACTOR in models:
+            tokens = TOKENS * most // MOST_STATEMENTS
+            other.reader = ModelStatements(models[EXTRACTOR], most, tokens)
+        if GRADER in models:
+            other._grader = ModelLevels(models[GRADER])
         return other
 
     @property
@@ -250,9 +237,9 @@ def _phrases(library: SourceLibrary, statements: Iterable[str]) -> tuple[str, ..
 
 def reasoning_of(environment: Environment) -> Reasoning:
     """`environment`. Raises UserError where it is another one."""
-    if not isinstance(environment, Reasoning):
-        raise UserError(
-            "this method is paid for a thought with searches in it; leave out environment.name, or "
-            "type environment=reasoning"
-        )
-    return environment
+    return fitting(
+        environment,
+        Reasoning,
+        "this method is paid for a thought with searches in it; leave out environment.name, or "
+        "type environment=reasoning",
+    )

@@ -207,7 +207,7 @@ class Scoring:
         shown = states(case, self.source, self.texts, self.longest, self.seed)
         if shown is None:
             return "no passage names the diagnosis, or every one does"
-        lead, answer = self.environment.conclusion(case)
+        lead, answer = self.environment.lessons.conclusion(case)
         contexts = ((), *((tagged(EVIDENCE, neutralise(shown[state])),) for state in STATES))
         opening = self.environment.open(case)
         request = ScoreRequest(case.id, answer, opening, contexts, lead)

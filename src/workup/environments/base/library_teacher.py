@@ -89,7 +89,7 @@ class LibraryTeaching:
             need_diagnoses(source)
         open_book = bool(rng.random() < self.open_books) and environment.max_turns > 1
         teacher = _Teacher(source, environment, self, case, rng)
-        items = [] if open_book or not environment.asks else teacher.questions(focus)
+        items = [] if open_book or not environment.about.asks else teacher.questions(focus)
         searches = drawn_searches(source, environment.max_turns - 1 - len(items), rng)
         steps: list[Item | None] = [*items, *(None for _ in range(max(searches, open_book)))]
         order = rng.permutation(len(steps)) if items else range(len(steps))
@@ -122,7 +122,7 @@ class _Teacher:
         """The items to ask for, drawn from those that the opening does not tell."""
         most = self.environment.max_turns - 1
         count = int(self.rng.integers(max(most - least_searches(self.source), 0) + 1))
-        known = self.environment.known(self.case)
+        known = self.environment.about.known(self.case)
         return drawn_items(self.case, self.source, known, count, focus, self.rng)
 
     async def act(

@@ -10,14 +10,14 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from random import Random
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from workup.core.case import Case, Evidence, Knowledge, Passage, Source, SourceLibrary, evidence_of
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Doctor, Retriever
+from workup.core.ports import Doctor, Environment, Retriever
 from workup.core.text import neutralise, normalise
 from workup.environments.base.encounter import Encounter, EncounterSettings
 from workup.environments.base.queries import MOST_FINDINGS, hops
@@ -89,13 +89,6 @@ class Searched(Encounter):
         self.retriever, self.grammar = retriever, grammar or SearchGrammar()
         super().__init__(self.grammar.max_turns)
         self.record, self._said = record, tuple(said)
-
-    def varied(self, **changes: Any) -> Self:
-        """This environment with another grammar: `changes` are fields of `SearchGrammar`."""
-        other = copy(self)
-        other.grammar = replace(self.grammar, **changes)
-        other._max_turns = other.grammar.max_turns
-        return other
 
     @property
     def searches(self) -> bool:
@@ -243,6 +236,24 @@ class Searched(Encounter):
             if len(kept) >= wanted or len(found) < asked or asked >= MOST_PASSAGES:
                 return kept[:wanted]
             asked = min(4 * asked, MOST_PASSAGES)
+
+
+def one_search(environment: Environment, passages: int) -> Environment:
+    """`environment` for one search of one query, which brings `passages`; with 0 for none.
+
+    Raises UserError for an environment that is not of this module.
+    """
+    if not isinstance(environment, Searched):
+        raise UserError(
+            "this strategy says how many passages a search brings, and in this environment only "
+            "the environment can: type environment=library"
+        )
+    other = copy(environment)
+    other.grammar = replace(
+        other.grammar, subqueries=0, passages=max(1, passages), max_turns=2 if passages else 1
+    )
+    other._max_turns = other.grammar.max_turns
+    return other
 
 
 def need_names(source: Source, library: SourceLibrary | None, index: str = "") -> None:

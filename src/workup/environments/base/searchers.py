@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from workup.core.case import Case, Evidence, Knowledge, Source
-from workup.core.episode import DIAGNOSE, Completion, Message, Turn
-from workup.core.ports import Act, Environment, Sampling
+from workup.core.episode import DIAGNOSE, Action, Completion, Message, Observation, Turn
+from workup.core.ports import Act, Sampling
 from workup.environments.base.anchors import BayesDiagnoser, headings
 from workup.environments.base.queries import (
     known_findings,
@@ -25,10 +25,24 @@ from workup.rl.rollout import seed_key
 _EQUAL = 1e-9  # probabilities this near are equal
 
 
-class Searchable(Environment, Protocol):
-    """What a searcher needs of an environment with a library."""
+class Searchable(Protocol):
+    """What a searcher needs of an environment with a library; `ports` says what each member is."""
 
     grammar: SearchGrammar
+
+    @property
+    def max_turns(self) -> int: ...
+
+    def read(self, text: str) -> Action: ...
+
+    def write(self, kind: str, content: str) -> str: ...
+
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...
+
+    @property
+    def asks(self) -> bool: ...
+
+    def known(self, case: Case) -> Evidence: ...
 
     @property
     def queried(self) -> int:

@@ -184,7 +184,7 @@ class ExamSimulator:
             )
         return base
 
-    def staffed(self, model: Model) -> ExamSimulator:
+    def with_model(self, model: Model) -> ExamSimulator:
         """This with `model` to write what record and base lack."""
         other = ExamSimulator(self._source, self.settings, model)
         other._diseases = self._diseases  # the source's names are read once

@@ -59,7 +59,7 @@ class Weighing:
 
     def request(self, case: Case) -> ScoreRequest:
         """A* as the policy writes it, after the environment's opening."""
-        lead, answer = self.environment.conclusion(case)
+        lead, answer = self.environment.lessons.conclusion(case)
         return ScoreRequest(case.id, answer, self.environment.open(self.known(case)), lead=lead)
 
     async def shapley(self, case: Case, scorer: Scorer, key: int = 0) -> dict[str, float]:

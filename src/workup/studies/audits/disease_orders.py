@@ -248,7 +248,7 @@ async def audit(
     """
     planned = pairs(source, n, seed)
     plain = ExamSimulator(source, settings)
-    yes, no = (plain.staffed(model or Candid(says)) for says in (True, False))
+    yes, no = (plain.with_model(model or Candid(says)) for says in (True, False))
     told = await asyncio.gather(*(_told(yes, no, pair, tick) for pair in planned))
     writer = (model or Candid(True)).name
     return Adversarial(source.name, writer, n, seed, tuple(told), restricted=source.restricted)

@@ -16,7 +16,7 @@ from workup.environments.base.outset import partial
 from workup.environments.base.withheld import withheld
 from workup.loops.evaluation.loop import Evaluation, open_model
 from workup.methods.promed.shapley import Game, answer_game, pieces
-from workup.roles.endpoint import ENDPOINT
+from workup.runs.policies import resolve
 from workup.runs.settings import PolicySettings
 
 R = TypeVar("R")
@@ -47,7 +47,7 @@ class Likelihood:
 
     def game(self, case: Case, facts: Sequence[Fact]) -> Game:
         """v(S) for S among `facts`, which may hold others than the case's own."""
-        lead, answer = self.environment.conclusion(case)
+        lead, answer = self.environment.lessons.conclusion(case)
         request = ScoreRequest(case.id, answer, self.environment.open(self._known(case)), lead=lead)
         return answer_game(self.scorer, request, pieces(facts), self.order)
 
@@ -96,10 +96,10 @@ def weights(settings: PolicySettings, source: Source, environment: Environment) 
 
     Raises UserError for one without log-probabilities: an endpoint, or an anchor.
     """
-    name = settings.policy
-    if name.startswith(ENDPOINT) or name in environment.anchors(source, 0):
+    policy = resolve(settings.policy)
+    if policy.endpoint or policy.name in environment.about.anchors(source, 0):
         raise UserError(
-            f"'{name}' gives no log-probabilities, which this study reads: name a run folder, a "
-            "model folder or a hub id"
+            f"'{policy.name}' gives no log-probabilities, which this study reads: name a run "
+            "folder, a model folder or a hub id"
         )
-    return open_model(settings, name)
+    return open_model(settings, policy)
