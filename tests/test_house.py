@@ -17,8 +17,8 @@ LONGEST = 60  # lines of a function, its decorators aside
 STOPS = 20  # places that see a policy's name as text, on its way from the command to its weights
 MEMBERS = 10  # of a protocol, with those that it inherits
 ROOMS = 19  # at the top of the package, modules and folders together
-HELPERS = 224  # private functions of few statements that one line uses; can only fall
-NAMESAKES = 29  # names of classes that several classes bear; can only fall
+HELPERS = 211  # private functions of few statements that one line uses; can only fall
+NAMESAKES = 23  # names of classes that several classes bear; can only fall
 
 
 @pytest.fixture(scope="module")

@@ -160,10 +160,10 @@ class Coder:
         ]
         sections = [("name", clean(name, LONGEST))]
         sections += [("codes of similar names", numbered(offered, LONGEST))] if offered else []
-        answer = await consult(model, RUBRIC, sections, _Answer, self._check)
+        answer = await consult(model, RUBRIC, sections, _CodeAnswer, self._check)
         return Coded(self.tree.find(answer.code), CodingStep.MODEL) if answer.code else UNMAPPED
 
-    def _check(self, answer: _Answer) -> str | None:
+    def _check(self, answer: _CodeAnswer) -> str | None:
         if not answer.code or self.tree.find(answer.code):
             return None
         return (
@@ -171,8 +171,8 @@ class Coder:
         )
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class _CodeAnswer(BaseModel):
+    model_config = ConfigDict(extra="forbid", title="_Answer")  # the prompt says it
 
     code: str
 

@@ -155,7 +155,9 @@ class Searched(Encounter):
 
     def open(self, case: Case) -> tuple[Message, ...]:
         """The rules; then the patient, the case's question and its options, one per line."""
-        lines = (case.presentation, *self._further(case), case.question, *case.options)
+        # The findings that the opening adds name no diagnosis, as in a consultation.
+        added = " ".join(self.record.tell(case, fact) for fact in self.grammar.facts(case))
+        lines = (case.presentation, added, case.question, *case.options)
         shown = neutralise("\n".join(line for line in lines if line))
         return Message("system", self._rules), Message("user", shown)
 
@@ -193,14 +195,6 @@ class Searched(Encounter):
         """
         last = turn >= self.grammar.max_turns - 2
         return Message("user", f"{text}\n{CONCLUDE}" if last else text)
-
-    def _further(self, case: Case) -> Iterator[str]:
-        """The sentences about findings that the opening adds to the presentation.
-
-        Names of diagnoses are withheld, as in a consultation.
-        """
-        facts = self.grammar.facts(case)
-        yield " ".join(self.record.tell(case, fact) for fact in facts)
 
     def _shown(self, case: Case, passage: Passage) -> Passage:
         """The passage as the doctor reads it: cut, in the case's names, without any tag."""
