@@ -33,15 +33,15 @@ from workup.retrieval.hpo.phenotypes import (
     RATIO,
     SIMILAR,
     WORDS,
-    Findings,
     LikelihoodRatio,
+    PatientFindings,
     Profiles,
     Similarity,
     by_words,
     named,
     ordered,
 )
-from workup.retrieval.hpo.release import DATABASE, Release
+from workup.retrieval.hpo.release import DATABASE, HpoRelease
 from workup.retrieval.index import Index
 from workup.studies.base.result import DASH, Result, Section, for_each, left_out, plain, sheet
 from workup.studies.base.task import SourceSettings, Study, StudyTask
@@ -242,7 +242,7 @@ def ranked(source: Source, place: str, n: int, seed: int, tick: Callable[[], Non
     A case of which no publication is known is scored with all annotations alone (UNTOLD). Raises
     UserError for a release that cannot be read, and where no case can be scored.
     """
-    release = Release.open(place)
+    release = HpoRelease.open(place)
     tested = frozenset().union(*map(publications, source.test))
     ranking = Ranking(release, tested, seed)
     placed: list[RankedCase] = []
@@ -267,7 +267,7 @@ class Ranking:
     `tested` are the publications of all test cases.
     """
 
-    def __init__(self, release: Release, tested: frozenset[str], seed: int) -> None:
+    def __init__(self, release: HpoRelease, tested: frozenset[str], seed: int) -> None:
         self._release, self._seed, self._tested = release, seed, tested
         self._whole, self._rest = Profiles(release), Profiles(release, tested)
         self._exact = {
@@ -303,11 +303,11 @@ class Ranking:
         for state in STATES if publications(case) else (UNTOLD,):
             own = publications(case) if state == OWN else NOBODYS
             ratio, similar = self._exact[TESTED if state == TESTED else ALL]
-            told = Findings(present, own=own)
+            told = PatientFindings(present, own=own)
             scores = {
                 SIMILAR: similar.scores(told),
                 RATIO: ratio.scores(told),
-                EXCLUDING: ratio.scores(Findings(present, excluded(case), own)),
+                EXCLUDING: ratio.scores(PatientFindings(present, excluded(case), own)),
             }
             for ranker, each in scores.items():
                 order = ordered(each, self._seed, case.id)

@@ -33,7 +33,7 @@ from workup.environments.base.patients import (
     EmbeddedPatient,
     ModelPatient,
     Patient,
-    Said,
+    PatientReply,
     check,
     listed,
 )
@@ -232,7 +232,7 @@ class SimulatorAudit(Result):
         ]
 
 
-Reply = Callable[[Case, str], Awaitable[Said]]
+Reply = Callable[[Case, str], Awaitable[PatientReply]]
 
 
 class AuditedSimulator:
@@ -277,7 +277,7 @@ class AuditedSimulator:
             if checker is not None and self.name == CHECKED:
                 patient = CheckedPatient(own, checker)
 
-        async def reply(case: Case, question: str) -> Said:
+        async def reply(case: Case, question: str) -> PatientReply:
             return await patient.reply(case, (), question)
 
         return reply
@@ -285,9 +285,9 @@ class AuditedSimulator:
     def _record(self, model: Model) -> Reply:
         environment = SimulatedRecord(self.record, model)
 
-        async def reply(case: Case, question: str) -> Said:
+        async def reply(case: Case, question: str) -> PatientReply:
             found = await environment.answer(case, (), Action(Kind.HISTORY.value, (question,)))
-            return Said(found.messages[0].content, found.evidence, found.item)
+            return PatientReply(found.messages[0].content, found.evidence, found.item)
 
         return reply
 
@@ -406,7 +406,7 @@ async def _judge(
 
 
 def _exactly(
-    simulator: AuditedSimulator, probe: SimulatorProbe, said: Said, judged: JudgedAnswer
+    simulator: AuditedSimulator, probe: SimulatorProbe, said: PatientReply, judged: JudgedAnswer
 ) -> JudgedAnswer:
     facts = {fact.id: fact for fact in (*probe.case.given, *probe.case.truth.facts)}
     own = " ".join(simulator.record.tell(probe.case, facts[id]) for id in said.facts)
@@ -420,7 +420,7 @@ def _exactly(
     return replace(judged, relevant=relevant, factual=factual, leaked=names(probe, said))
 
 
-def names(probe: SimulatorProbe, said: Said) -> bool:
+def names(probe: SimulatorProbe, said: PatientReply) -> bool:
     """Whether the answer names the diagnosis or an alias.
 
     A name that the question used is one only where the question was for the diagnosis and facts
@@ -434,7 +434,7 @@ def names(probe: SimulatorProbe, said: Said) -> bool:
 async def _by_model(
     simulator: AuditedSimulator,
     probe: SimulatorProbe,
-    said: Said,
+    said: PatientReply,
     judged: JudgedAnswer,
     checker: Model,
 ) -> JudgedAnswer:
@@ -445,7 +445,7 @@ async def _by_model(
 
 
 async def _fits(
-    simulator: AuditedSimulator, probe: SimulatorProbe, said: Said, checker: Model
+    simulator: AuditedSimulator, probe: SimulatorProbe, said: PatientReply, checker: Model
 ) -> tuple[bool, bool]:
     """Relevance and factuality by the checker."""
     facts = [
@@ -460,7 +460,7 @@ async def _fits(
     return result.relevant, result.consistent
 
 
-def _exchange(probe: SimulatorProbe, said: Said) -> list[tuple[str, str]]:
+def _exchange(probe: SimulatorProbe, said: PatientReply) -> list[tuple[str, str]]:
     return [
         ("the true diagnosis", clean(probe.case.truth.diagnosis, 300)),
         ("the doctor's question", clean(probe.question, 2_000)),
