@@ -25,7 +25,7 @@ import torch
 
 from bench.figures import Figure
 from workup.cases.clinic import open_clinic
-from workup.core.case import Case, FixedSource
+from workup.core.case import Case, Source
 from workup.core.episode import Message
 from workup.core.ports import Instruments, Judge, Request, Teaching
 from workup.core.stages import GrpoStage
@@ -105,7 +105,7 @@ def epochs(folder: Path, judge: Judge, mark: Callable[[], None]) -> list[float]:
         method="craft", max_tokens=8, batch=CASES, group=GROUP, steps=EPOCHS, lr=1e-3
     )
     method, whole = load("craft"), open_clinic("s")
-    source = FixedSource(
+    source = Source(
         "clinic:s", whole.train[:CASES], whole.test[:1], whole.items, whole.diagnoses, whole.phrases
     )
     environment = Consultation(source.items, source.diagnoses)

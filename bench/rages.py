@@ -100,7 +100,7 @@ def _played(folder: Path, size: str, model: Model | None) -> tuple[float, float,
     own = EvidenceSettings(max_turns=2, rages=RagesSettings(sources=sources))
     built_in = EvidenceSeeking(source, EvidenceSettings(max_turns=2))
     roles = dict.fromkeys((RANKING, EXAMINING, SIMULATOR), model) if model else {}
-    world = EvidenceSeeking(source, own).staffed({r: m for r, m in roles.items() if m})
+    world = EvidenceSeeking(source, own).with_models({r: m for r, m in roles.items() if m})
     settings = Settings(
         method="evidence-seeking", max_tokens=48, batch=CASES, group=GROUP, steps=1, lr=1e-3
     )

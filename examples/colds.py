@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from workup.cases.files import Lazy
 from workup.cases.rows import RowErrors
-from workup.core.case import Case, Fact, FixedSource, Item, Kind, Truth
+from workup.core.case import Case, Fact, Item, Kind, Source, Truth
+from workup.core.lazy import Lazy
 
 EXAMPLE = "colds:1000"
 ITEMS = (
@@ -21,10 +21,10 @@ DISEASES = ("common cold", "strep throat")
 COMPLAINT = "A patient with a sore throat."
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: int, errors: RowErrors) -> Source:
     """`colds:N` has N cases to train on and a fifth of that to test on."""
     size = int(rest or 1000)
-    return FixedSource(
+    return Source(
         name=f"colds:{rest}",
         train=Lazy(size, lambda i: _case("train", i, split)),
         test=Lazy(size // 5, lambda i: _case("test", i, split)),

@@ -9,15 +9,8 @@ from pathlib import Path
 from workup.engines import EngineJob
 
 
-class Counting:
-    rank, world, is_main, stopped, recipe = 0, 1, True, False, "counting"
-
-    def __init__(self, job: EngineJob) -> None:
-        self.model, self.tokenizer = job.load()
-        self.policy = job.follow(self.model, self.tokenizer)
-        self.on_step = lambda step, metrics: None
-        self.seen: list[tuple[str, int, int]] = []  # stage, step, pieces of data
-        ENGINES.append(self)
+class Alone:
+    rank, world, is_main = 0, 1, True
 
     def all_gather(self, values):  # type: ignore[no-untyped-def]
         return values
@@ -27,6 +20,18 @@ class Counting:
 
     def from_main(self, value):  # type: ignore[no-untyped-def]
         return value
+
+
+class Counting:
+    stopped, recipe = False, "counting"
+
+    def __init__(self, job: EngineJob) -> None:
+        self.model, self.tokenizer = job.load()
+        self.policy = job.follow(self.model, self.tokenizer)
+        self.on_step = lambda step, metrics: None
+        self.seen: list[tuple[str, int, int]] = []  # stage, step, pieces of data
+        self.processes, self.live = Alone(), self
+        ENGINES.append(self)
 
     def _count(self, kind: str, batches, steps: int) -> None:  # type: ignore[no-untyped-def]
         for step, batch in enumerate(islice(batches, steps), start=1):
@@ -72,4 +77,4 @@ class engine:  # what `engine=counting_engine:engine` names
         pass
 
     open = Counting
-    processes = Counting
+    processes = Alone

@@ -33,7 +33,9 @@ def train(folder: Path) -> Trained:
     )
     engine = TrlEngine(policy, settings, folder)
     # Shares of different sizes: five sequences here, two there.
-    share = {1: slice(None), 2: slice(0, 5) if engine.is_main else slice(5, None)}[engine.world]
+    share = {1: slice(None), 2: slice(0, 5) if engine.processes.is_main else slice(5, None)}[
+        engine.processes.world
+    ]
 
     def demonstrations(step: int) -> list[Demonstration]:
         rng = np.random.default_rng([1, step])
@@ -46,8 +48,12 @@ def train(folder: Path) -> Trained:
     engine.sft(map(demonstrations, range(3)), 3)
     engine.on_step = lambda _, metrics: logged.append(dict(metrics))
     engine.grpo(collect, 3)
-    if engine.world == 2:
-        assert list(engine.all_gather([float(engine.rank)] * (1 + engine.rank))) == [0.0, 1.0, 1.0]
+    if engine.processes.world == 2:
+        assert list(
+            engine.processes.all_gather(
+                [float(engine.processes.rank)] * (1 + engine.processes.rank)
+            )
+        ) == [0.0, 1.0, 1.0]
     weights = {name: value.detach().clone() for name, value in policy.model.state_dict().items()}
     return weights, logged
 

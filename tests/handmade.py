@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from workup.cases.knowledge import Categorical, TabularKnowledge
-from workup.core.case import Case, Fact, FixedSource, Item, Kind, Truth
+from workup.core.case import Case, Fact, Item, Kind, Source, Truth
 from workup.core.episode import Completion, Ending, Episode, Message, Turn
 from workup.core.ports import Act, Doctor, Environment, Sampling
 from workup.core.stages import Method
@@ -72,7 +72,7 @@ CASES = (
     case(3, "Pancreatitis", fact("lipase", 3), fact("hobby", 0)),
     case(4, "Flu"),
 )
-SOURCE = FixedSource("handmade", CASES, CASES, ITEMS, DISEASES, knowledge=KNOWLEDGE)
+SOURCE = Source("handmade", CASES, CASES, ITEMS, DISEASES, knowledge=KNOWLEDGE)
 
 
 def opened(method: Method, **changes: object) -> Environment:

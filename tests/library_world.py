@@ -14,7 +14,7 @@ from tempfile import mkdtemp
 from handmade import SOURCE, Script, opened
 from test_local_policy import letters, qwen
 
-from workup.core.case import Passage
+from workup.core.case import Document, Passage
 from workup.core.ports import Environment
 from workup.core.stages import Method
 from workup.environments.base.searching import SearchGrammar
@@ -23,7 +23,6 @@ from workup.environments.library import Library
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.retrieval.batching import Together
-from workup.retrieval.corpus import Document
 from workup.retrieval.index import Index, IndexSettings, build
 
 DOCUMENTS = (

@@ -14,7 +14,7 @@ from typing import Any
 from serving import Server
 
 from workup.cases.jsonl import write
-from workup.core.case import Case, Fact, FixedSource, Kind, Truth
+from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.prepare.steps import Aids, StepSettings
 from workup.roles.endpoint import Endpoint, EndpointSettings
 
@@ -94,7 +94,7 @@ def aids(
 ) -> Aids:
     model = endpoint(server)
     return Aids(
-        "it", settings or StepSettings(), FixedSource("here", (), ()), open or (lambda spec: model)
+        "it", settings or StepSettings(), Source("here", (), ()), open or (lambda spec: model)
     )
 
 

@@ -24,7 +24,7 @@ from studying import done, here, numbers_of, typed
 from test_model_judges import taken_apart
 
 from workup.cases import open_source
-from workup.core.case import Case, FixedSource, Truth
+from workup.core.case import Case, Source, Truth
 from workup.core.errors import RolloutError, UserError
 from workup.core.statistics import wilson
 from workup.roles.endpoint import Endpoint, EndpointSettings
@@ -112,7 +112,7 @@ def test_a_source_without_a_catalogue_is_tried_with_what_it_allows() -> None:
         Case(str(k), "unwell", Truth(name, differentials=("甲病", "乙病", "丙病")))
         for k, name in enumerate(["甲病", "丁病"] * 40)
     )
-    source = FixedSource("jsonl:x", cases, cases, diagnoses=("甲病", "乙病", "丙病", "丁病"))
+    source = Source("jsonl:x", cases, cases, diagnoses=("甲病", "乙病", "丙病", "丁病"))
     assert set(judgements(source)) == {"diagnosis", "answer", "entailment"}
     assert {
         probe.kind for probe in probes(source, "diagnosis", judgements(source)["diagnosis"], 40, 0)
@@ -121,7 +121,7 @@ def test_a_source_without_a_catalogue_is_tried_with_what_it_allows() -> None:
         source, "entailment", judgements(source)["entailment"], 40, 0
     )  # no facts, no probes
     with pytest.raises(UserError, match="no test case"):
-        run(audit(object(), FixedSource("jsonl:x", cases, ()), 5))  # type: ignore[arg-type]
+        run(audit(object(), Source("jsonl:x", cases, ()), 5))  # type: ignore[arg-type]
 
 
 # --- figures --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from serving import serving
 from studying import done, here, numbers_of
 
 from workup.cases import open_source
-from workup.core.case import Case, Fact, FixedSource, Source, Truth
+from workup.core.case import Case, Fact, Source, Truth
 from workup.core.errors import UserError
 from workup.environments.base.patients import UNKNOWN, Said
 from workup.roles.endpoint import Endpoint, EndpointSettings
@@ -40,7 +40,7 @@ from workup.studies.audits.simulator import (
 __all__ = ["here"]  # a fixture
 
 CLINIC = open_source("clinic:xs", split=0)
-CHINESE = FixedSource(
+CHINESE = Source(
     "手写",
     (),
     tuple(
@@ -150,7 +150,7 @@ def test_the_exact_judge_can_find_fault() -> None:
             self.reply = reply
 
     def judged(said: Said) -> SimulatorAudit:
-        return asyncio.run(audit(Faulty(said), FixedSource("one", (), (case,)), 4, None))
+        return asyncio.run(audit(Faulty(said), Source("one", (), (case,)), 4, None))
 
     assert judged(Said("血淀粉酶升高。", ("f0",))).rate("factual").mean == 1
     assert judged(Said("血淀粉酶正常。", ("f0",))).rate("factual").mean == 0
@@ -268,7 +268,7 @@ def test_what_is_missing_is_said() -> None:
     with serving(Everyone()) as server, pytest.raises(UserError, match="needs a fact checker"):
         run("checked", CLINIC, 4, server)
     with pytest.raises(UserError, match="no test case"):
-        probes(FixedSource("empty", (), ()), 4)
+        probes(Source("empty", (), ()), 4)
 
 
 def test_the_command_audits_and_writes() -> None:

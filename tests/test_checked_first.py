@@ -15,7 +15,7 @@ from serving import Server, serving
 from test_hub import hanging_up
 
 from workup.runs import Run
-from workup.runs.policies import own_judges
+from workup.runs.policies import own_judges, resolve
 from workup.runs.settings import SupportSettings
 
 EVALUATE = ("evaluate", "random doctor", "--cases", "clinic:xs", "--out", "run")
@@ -299,7 +299,7 @@ def test_the_same_weights_by_two_names_are_one_judge(
     (tmp_path / "other").mkdir()
 
     def warned(policy: str, judge: str) -> bool:
-        return bool(own_judges([policy], SupportSettings(roles={"judge": judge})))
+        return bool(own_judges([resolve(policy)], SupportSettings(roles={"judge": judge})))
 
     assert warned("run", "./run/policy")
     assert warned(str(tmp_path / "run"), "run")

@@ -45,7 +45,6 @@ from rich.console import Console
 
 from workup.cases import open_source
 from workup.cases.findings import kind_of, parted, sentences
-from workup.cases.leaks import WITHHELD, Mask, other_names
 from workup.cases.look import show
 from workup.cases.publications import publications, unpublished
 from workup.cases.rows import RowErrors
@@ -53,6 +52,7 @@ from workup.cases.tables import rows
 from workup.core.case import Case, Fact, Kind, Source
 from workup.core.episode import Action
 from workup.core.errors import CaseError, UserError
+from workup.core.leaks import WITHHELD, Mask, other_names
 from workup.environments.consultation import Consultation
 
 DATA = Path(__file__).parents[2] / "shared" / "data"

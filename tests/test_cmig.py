@@ -27,7 +27,7 @@ from workup import methods
 from workup.cases import open_source
 from workup.cases.clinic.renamed import called
 from workup.cli import api
-from workup.core.case import Case, Truth
+from workup.core.case import Case, Document, Truth
 from workup.core.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
 from workup.core.errors import WorkupError
 from workup.core.ports import LIVE, REFERENCE, Instruments, Logprobs, ScoreRequest, Teaching, alone
@@ -52,7 +52,6 @@ from workup.methods.cmig.searching import (
     turn_credit,
     turn_gains,
 )
-from workup.retrieval.corpus import Document
 from workup.roles.judges.exact import ExactJudge
 from workup.runs.settings import Settings, build, world
 
@@ -635,7 +634,7 @@ def test_the_strict_rule_takes_every_demonstrated_refinement(cases: str, refined
     source = open_source(cases)
     shelf = world({"name": "library", "refined": refined, "open_books": 0}, {}).open(source)
     assert isinstance(shelf, Library)
-    strict, seen = NamingRule("strict", shelf.record.diagnoses), 0
+    strict, seen = NamingRule("strict", shelf.record.diagnoses, shelf.library), 0
     for index in range(12):
         made = shelf.demonstrate(source, Teaching(), 3, index)
         rng = np.random.default_rng([3, index])

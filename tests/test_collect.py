@@ -19,8 +19,7 @@ import pytest
 import torch
 from handmade import CASES, DISEASES, SOURCE, opened
 
-from workup.cases.files import Lazy
-from workup.core.case import Case, FixedSource, Source
+from workup.core.case import Case, Source
 from workup.core.episode import (
     Action,
     Batch,
@@ -33,6 +32,7 @@ from workup.core.episode import (
     Turn,
 )
 from workup.core.errors import RolloutError, WorkupError
+from workup.core.lazy import Lazy
 from workup.core.ports import Instruments, Judge
 from workup.core.stages import GrpoStage, SftStage
 from workup.engines.settings import EngineSettings, SupervisedSettings
@@ -336,7 +336,7 @@ def test_a_group_that_failed_whole_is_left_out() -> None:
 
 def test_balance_evens_out_the_classes() -> None:
     labels = array("H", [0] * 90 + [1] * 10)
-    many = FixedSource(
+    many = Source(
         "many",
         Lazy(100, lambda k: replace(CASES[labels[k]], id=f"case {k}"), labels),
         CASES,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact, Item, Kind, Truth
 from workup.core.episode import DIAGNOSE, Action, Observation
+from workup.core.leaks import WITHHELD
 from workup.core.text import blocks, tagged
 from workup.environments.base.lexical import Lexicon
 from workup.environments.base.recorded import TAGS, UNKNOWN, UNREADABLE

@@ -29,9 +29,9 @@ from workup.cases.datasets.ddxplus.rates import Tally
 from workup.cases.datasets.ddxplus.release import AGE_GROUPS, Release, age_group, read_release
 from workup.cases.datasets.ddxplus.simulator import LISTED, UNLISTED, Simulator
 from workup.cases.knowledge import grade
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Source
 from workup.core.errors import CaseError, UserError
+from workup.core.leaks import WITHHELD
 from workup.environments.consultation import Consultation
 
 real = pytest.mark.skipif(not REAL.is_dir(), reason="the released files are not here")

@@ -24,7 +24,7 @@ from workup.cli import api
 from workup.core.case import Case, Fact, Truth
 from workup.core.episode import Episode
 from workup.core.errors import RolloutError, UserError
-from workup.core.ports import Environment, Instruments
+from workup.core.ports import Instruments
 from workup.environments.base.discovery import Discovery
 from workup.environments.base.recorded import UNKNOWN, UNREADABLE
 from workup.environments.consultation import Consultation
@@ -76,9 +76,9 @@ def staff(body: dict[str, Any]) -> str:
     )
 
 
-def staffed(server: Server, *roles: str, record: Consultation = RECORD) -> Environment:
+def staffed(server: Server, *roles: str, record: Consultation = RECORD) -> Consultation:
     model = Endpoint(EndpointSettings(base_url=server.url, model="m", retries=0))
-    return record.staffed(dict.fromkeys(roles, model))
+    return record.with_models(dict.fromkeys(roles, model))
 
 
 def evidence(episode: Episode) -> list[tuple[str, ...]]:
@@ -145,11 +145,11 @@ def test_what_the_record_told_word_for_word_is_certain_and_is_not_asked_about() 
 def test_who_is_staffed() -> None:
     with serving(entails) as server:
         alone, both = staffed(server, "checker"), staffed(server, "simulator", "checker")
-        assert isinstance(alone, Discovery)
-        assert isinstance(both, Discovery)
-        assert alone.world is RECORD
-        assert both.staffed({}) is RECORD
-        assert (alone.max_turns, alone.stop, alone.roles) == (
+        assert isinstance(alone.checker, Discovery)
+        assert isinstance(both.checker, Discovery)
+        assert (alone.simulator is None, both.simulator is None) == (True, False)
+        assert (RECORD.checker, RECORD.simulator) == (None, None)
+        assert (alone.max_turns, alone.stop, alone.roles.names) == (
             RECORD.max_turns,
             RECORD.stop,
             ("simulator", "checker"),

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workup.cases import open_source
-from workup.cases.clinic.catalogue import clinic_catalogue
+from workup.cases.catalogue import built_in
 from workup.cases.clinic.pathology import markers
 from workup.cases.clinic.tables import clinic_tables
-from workup.core.case import Case, Fact, FixedSource, Item, Kind, Truth
+from workup.core.case import Case, Fact, Item, Kind, Source, Truth
 from workup.core.ports import Reply, Request
 from workup.environments.base.disease_names import DiseaseNames, SourceDiseases
 from workup.environments.evidence import EvidenceSeeking, Settings, seeking
@@ -46,7 +46,7 @@ BRAIN = Case(
     ),
 )
 FABRY = Case("f1", "Burning feet.", Truth("Fabry disease", aliases=("alpha-Gal A deficiency",)))
-OWN = FixedSource("own", (BRAIN,), (FABRY,))
+OWN = Source("own", (BRAIN,), (FABRY,))
 ORDERS = (
     "is it glioblastoma",
     "glioblastoma",
@@ -140,7 +140,7 @@ def test_an_examination_whose_name_holds_a_disease_is_an_examination() -> None:
     """The name is the record's or the base's own, whoever the patient is."""
     fact = Fact("t2", "influenza A antigen", "influenza A antigen: detected.", Kind.LABORATORY)
     case = Case("i1", "Fever.", Truth("influenza", facts=(fact,)))
-    simulator = ExamSimulator(FixedSource("own", (case,), ()), model=Told())
+    simulator = ExamSimulator(Source("own", (case,), ()), model=Told())
     assert ordered(simulator, case, "Influenza-A antigen")[0].text == fact.text
     simulator.base = ExamBase.of("it", [Row("influenza", "Influenza culture", 1.0)])
     (drawn,) = ordered(simulator, case, "influenza culture")
@@ -149,8 +149,8 @@ def test_an_examination_whose_name_holds_a_disease_is_an_examination() -> None:
 
 def test_a_refused_order_counts_as_no_examination() -> None:
     items = (Item("GFAP", "GFAP immunostain", "GFAP: negative.", Kind.LABORATORY),)
-    world = EvidenceSeeking(FixedSource("own", (BRAIN,), (), items), Settings(max_turns=3))
-    world = seeking(world.staffed({"simulator": Told()}))
+    world = EvidenceSeeking(Source("own", (BRAIN,), (), items), Settings(max_turns=3))
+    world = seeking(world.with_models({"simulator": Told()}))
     asked = world.write_lists(("meningioma",), ("is it glioblastoma", "GBM or not"))
     end = world.write_lists(("glioblastoma",))
     episode = play(Script(asked, asked, end), world, BRAIN)
@@ -165,7 +165,7 @@ def test_a_refused_order_counts_as_no_examination() -> None:
 def test_no_stage_repeats_the_name_of_a_disease() -> None:
     items = (Item("GFAP", "GFAP immunostain", "GFAP: negative.", Kind.LABORATORY),)
     settings = Settings(max_turns=2, stages=("immunostain",))
-    world = EvidenceSeeking(FixedSource("own", (BRAIN,), (), items), settings)
+    world = EvidenceSeeking(Source("own", (BRAIN,), (), items), settings)
     asked = world.write_lists(("meningioma",), ("is it glioblastoma", "CD45"))
     reply = play(Script(asked), world, BRAIN).turns[0].observation.messages[0].content
     assert NO_DISEASE in reply
@@ -189,14 +189,14 @@ def test_no_examination_of_the_clinic_is_taken_for_a_disease() -> None:
 
 @given(st.data())
 def test_every_name_of_the_clinic_is_found_in_every_form(data: st.DataObject) -> None:
-    entry = data.draw(st.sampled_from(clinic_catalogue().entries))
+    entry = data.draw(st.sampled_from(built_in().entries))
     name = data.draw(st.sampled_from(entry.names))
     form = data.draw(st.sampled_from(sorted(FORMS)))
     found = SOURCE_NAMES.within(FORMS[form](name))
     assert found or name == "consumption"
 
 
-SOURCE_NAMES = DiseaseNames(name for entry in clinic_catalogue().entries for name in entry.names)
+SOURCE_NAMES = DiseaseNames(name for entry in built_in().entries for name in entry.names)
 
 
 @given(st.text(max_size=300))
@@ -215,7 +215,7 @@ def test_a_closed_list_is_read_until_all_its_other_names_are_known() -> None:
 
     rare = [replace(FABRY, id=str(number)) for number in range(50)]
     cases = Counted((*rare[:3], Case("p", "", Truth("Pompe disease", aliases=("GSD II",))), *rare))
-    source = FixedSource("own", cases, (), (), ("Fabry disease", "Pompe disease"))
+    source = Source("own", cases, (), (), ("Fabry disease", "Pompe disease"))
     known = SourceDiseases(source)
     assert Counted.read == 0
     assert known.within(FABRY, "is it GSD II")
@@ -249,9 +249,7 @@ def test_the_audit_sees_what_is_given_away(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_audit_reads_replies_that_name_the_truth() -> None:
     named = Told("compatible with the tumour called glio-blastoma multi-forme")
     fact = Fact("t9", "CD45", "CD45: negative, a glioblastoma.", Kind.LABORATORY)
-    source = FixedSource(
-        "own", (), (replace(BRAIN, truth=replace(BRAIN.truth, facts=(fact,))), FABRY)
-    )
+    source = Source("own", (), (replace(BRAIN, truth=replace(BRAIN.truth, facts=(fact,))), FABRY))
     found = asyncio.run(audit(source, RagesSettings(), 2 * len(KINDS), model=named))
     assert found.rate("given_away", found.told).mean == 0  # withheld, and refused
     assert Candid(True).name == "candid"

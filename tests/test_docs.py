@@ -30,7 +30,7 @@ from workup import environments
 from workup.cases import datasets
 from workup.cli import app as cli
 from workup.core.errors import UserError
-from workup.core.ports import Engine, Environment, Processes
+from workup.core.ports import About, Engine, Environment, Lessons, LiveModel, Processes
 from workup.core.stages import KeptStage
 from workup.doctors import strategies
 from workup.environments.consultation import Consultation
@@ -192,8 +192,8 @@ def test_settings_named_in_a_sentence_exist() -> None:
         f"roles.{role}"
         for role in (
             *extra.roles(extra.names()),
-            *Consultation(()).roles,
-            *Questioning(Consultation(())).roles,
+            *Consultation(()).role_names,
+            *Questioning(Consultation(())).role_names,
         )
     }
     known |= {
@@ -360,7 +360,7 @@ def test_the_example_method_trains_on_the_example_source(extended: Path) -> None
 def test_the_example_environment_refuses_and_trains_from_outside(extended: Path) -> None:
     from handmade import CASES, Script, opened, play
 
-    own = {"name": "scarce:environment"}
+    own = {"name": "scarce:Scarce"}
     asked = ["<test>lipase</test>"] * 4
     episode = play(
         Script(*asked, "<diagnose>Flu</diagnose>"),
@@ -445,21 +445,26 @@ def test_the_example_engine_trains_the_last_layer_alone(extended: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("port", "name", "after"),
+    ("ports", "name", "after"),
     [
-        (Environment, "extending", "An environment without it has to define every member of"),
-        (Engine, "reference/ports", "\n## Engine\n"),
-        (Processes, "reference/ports", "\n## Processes\n"),
+        ((Environment, About, Lessons), "extending", "Only what is played has to be written"),
+        ((Engine,), "reference/ports", "\n## Engine\n"),
+        ((LiveModel,), "reference/ports", "\n## LiveModel\n"),
+        ((Processes,), "reference/ports", "\n## Processes\n"),
     ],
 )
-def test_every_member_of_a_port_is_in_its_table(port: type, name: str, after: str) -> None:
+def test_every_member_of_a_port_is_in_its_table(
+    ports: tuple[type, ...], name: str, after: str
+) -> None:
     from test_ports import members
 
     page = (ROOT / f"docs/{name}.md").read_text()
     table = page.partition(after)[2].partition("\n|")[2].partition("\n\n")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)[(`]", row)}
-    assert named == members(port) - (members(Processes) if port is Engine else set())
+    own = {"role_names", "with_models"}  # what an environment has in place of its sides
+    sides = {"about", "lessons", "roles"} if Environment in ports else set()
+    assert named - own == set().union(*map(members, ports)) - sides
 
 
 @pytest.mark.parametrize("page", REFERENCE)

@@ -12,10 +12,10 @@ import pytest
 from handmade import CASES, DISEASES, ITEMS, KNOWLEDGE, POSITIVE, SOURCE, Script, case, fact, play
 
 from workup.cases import open_source
-from workup.cases.leaks import WITHHELD
-from workup.core.case import FixedSource
+from workup.core.case import Source
 from workup.core.episode import Action, Ending, Episode
 from workup.core.errors import UserError
+from workup.core.leaks import WITHHELD
 from workup.core.ports import Teaching
 from workup.doctors.hybrid import TranscriptDiagnoser, conclude, whole_record
 from workup.environments.base.anchors import (
@@ -233,7 +233,7 @@ def test_demonstrations_are_true_dialogues() -> None:
 def test_focus_draws_from_what_the_patient_has() -> None:
     def share(focus: float) -> float:
         teaching = Teaching(textbook_share=1, focus=focus)
-        only = FixedSource("one", CASES[:1], (), ITEMS, DISEASES)
+        only = Source("one", CASES[:1], (), ITEMS, DISEASES)
         first = [
             teaching.demonstrate(only, WORLD, 0, index).exchanges[0][1][0].content
             for index in range(300)
@@ -247,4 +247,4 @@ def test_focus_draws_from_what_the_patient_has() -> None:
 
 def test_no_demonstrations_without_items() -> None:
     with pytest.raises(UserError, match=r"'notes'.*leave out the warm start"):
-        Teaching().demonstrate(FixedSource("notes", CASES, ()), WORLD, 0, 0)
+        Teaching().demonstrate(Source("notes", CASES, ()), WORLD, 0, 0)

@@ -748,8 +748,8 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
 
 def test_gather_of_one_process(tmp_path: Path) -> None:
     engine = TrlEngine(Toy(world.model()), EngineSettings(), tmp_path)
-    assert list(engine.all_gather([1.0, 2.0])) == [1.0, 2.0]
-    assert (engine.rank, engine.world, engine.is_main) == (0, 1, True)
+    assert list(engine.processes.all_gather([1.0, 2.0])) == [1.0, 2.0]
+    assert (engine.processes.rank, engine.processes.world, engine.processes.is_main) == (0, 1, True)
 
 
 # --- the libraries' side of the contract ---

@@ -13,19 +13,22 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 from handmade import CASES, SOURCE, Script, play
 from hypothesis import given
 from hypothesis import strategies as st
 from library_world import index_folder
 
 import workup
-from workup import environments
+from workup import environments, methods
 from workup.core.case import Kind
 from workup.core.episode import DIAGNOSE, MALFORMED
 from workup.core.errors import UserError
 from workup.core.ports import Environment, Teaching
 from workup.environments.base.searching import SEARCH
-from workup.runs.settings import world
+from workup.loops.evaluation.loop import encounter
+from workup.runs.policies import resolve
+from workup.runs.settings import PolicySettings, Settings, build, world
 from workup.runs.words import in_order
 
 NAMES = environments.names()
@@ -54,7 +57,7 @@ def test_the_built_in_ones_are_the_modules_of_the_package() -> None:
         fields = module.Settings.model_fields
         assert fields["max_turns"].default == 10
         assert all(field.description for field in fields.values())
-        assert tuple(opened(name).roles) == getattr(module, "ROLES", ())
+        assert opened(name).roles.names == getattr(module, "ROLES", ())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,8 +87,8 @@ def test_evidence_is_gathered_as_the_environment_says(name: str) -> None:
     environment = opened(name)
     kind = gathering(environment)
     assert kind not in (DIAGNOSE, MALFORMED)
-    assert (kind == Kind.HISTORY.value) == environment.asks
-    assert kind != SEARCH or environment.searches
+    assert (kind == Kind.HISTORY.value) == environment.about.asks
+    assert kind != SEARCH or environment.about.searches
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -165,14 +168,46 @@ def test_reading_takes_linear_time(name: str) -> None:
 def test_what_training_needs_of_one(name: str) -> None:
     environment = opened(name)
     for case in CASES:
-        lead, rest = environment.conclusion(case)
+        lead, rest = environment.lessons.conclusion(case)
         action = environment.read(lead + rest)
         assert (action.kind, action.content) == (DIAGNOSE, (case.truth.diagnosis,))
-    made = [environment.demonstrate(SOURCE, Teaching(), 3, index) for index in range(10)]
-    assert made == [environment.demonstrate(SOURCE, Teaching(), 3, index) for index in range(10)]
-    assert environment.built_in.open(CASES[0]) == environment.open(CASES[0])
-    assert environment.staffed({}).open(CASES[0]) == environment.open(CASES[0])
-    assert list(environment.presented(SOURCE, 0).test) == list(SOURCE.test)
+    made = [environment.lessons.demonstrate(SOURCE, Teaching(), 3, index) for index in range(10)]
+    assert made == [
+        environment.lessons.demonstrate(SOURCE, Teaching(), 3, index) for index in range(10)
+    ]
+    assert environment.roles.played_by({}).open(CASES[0]) == environment.open(CASES[0])
+    assert list(environment.about.presented(SOURCE, 0).test) == list(SOURCE.test)
+
+
+def test_a_policy_is_evaluated_in_the_encounter_it_was_trained_in(tmp_path: Path) -> None:
+    trained_in = {"name": "questioning", "max_turns": 5, "share": 0.5}
+    config = {"method": "promed", "environment": trained_in}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "versions.json").write_text("{}")
+    given = {"policy": str(tmp_path), "cases": "clinic:xs"}
+    policy = resolve(str(tmp_path))
+    trained = encounter(PolicySettings(**given), policy)
+    assert (trained.name, trained.settings.max_turns, trained.settings.share) == (
+        "questioning",
+        5,
+        0.5,
+    )
+    other = encounter(PolicySettings(**given, environment="consultation"), policy)
+    assert (other.name, other.settings.max_turns, other.settings.share) == ("consultation", 5, 0.5)
+    longer = encounter(PolicySettings(**given, environment={"max_turns": 7}), policy)
+    assert (longer.name, longer.settings.max_turns) == ("questioning", 7)
+
+
+@pytest.mark.parametrize("word", ["max_turns", "index", "share", "persona", "told"])
+def test_a_setting_of_the_encounter_elsewhere_is_answered_with_its_place(word: str) -> None:
+    said = f"'reward.{word}' is a setting of the environment: write environment.{word}=…"
+    with pytest.raises(UserError, match=said):
+        build(methods.load("craft").settings, {word: 1}, prefix="reward")
+    own = {Settings: {"method": "craft"}, PolicySettings: {"policy": "p", "cases": "c"}}
+    for model, whole in own.items():
+        said = f"'{word}' is a setting of the environment: write environment.{word}=…"
+        with pytest.raises(UserError, match=f"^{said}$"):
+            build(model, {**whole, word: 1})
 
 
 # --- from outside ---
@@ -185,20 +220,19 @@ from workup.core.episode import DIAGNOSE, MALFORMED, Action, Message, Observatio
 from workup.core.ports import Request
 
 
-class Settings(EncounterSettings):
-    greeting: str = Field("Next, please.", description="what the nurse says first")
-
-
 class Triage(Encounter):
     """A nurse answers yes or no: `! name` is the diagnosis, `? name` a question."""
 
+    class Settings(EncounterSettings):
+        greeting: str = Field("Next, please.", description="what the nurse says first")
+
     stop = ()
     asks = True
-    roles = ("nurse",)
+    role_names = ("nurse",)
 
-    def __init__(self, items, settings, nurse=None):
+    def __init__(self, source, settings, nurse=None):
         super().__init__(settings.max_turns)
-        self.items, self.settings, self.nurse = items, settings, nurse
+        self.source, self.settings, self.nurse = source, settings, nurse
 
     @property
     def phrases(self):
@@ -234,19 +268,18 @@ class Triage(Encounter):
     def further_anchors(self, source, knowledge, seed):
         return {"one question": RandomDoctor(knowledge, source.items, 2, seed, self.write)}
 
-    def staffed(self, models):
-        return Triage(self.items, self.settings, models.get("nurse"))
+    def with_models(self, models):
+        return Triage(self.source, self.settings, models.get("nurse"))
 
 
-class Module:
-    summary = "a nurse who says yes or no"
-    Settings = Settings
-
-    def open(self, source, settings):
-        return Triage(source.items, settings)
+class Mute(Triage):
+    stop = Encounter.stop
+    answer = Encounter.answer
 
 
-environment = Module()
+class Alone(Triage):
+    def __init__(self):
+        super().__init__(None, None)
 '''
 
 
@@ -255,7 +288,7 @@ def triage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "triage.py").write_text(TRIAGE)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    return "triage:environment"
+    return "triage:Triage"
 
 
 SMALL = {
@@ -307,7 +340,12 @@ def test_one_from_outside_is_trained_in_and_evaluated(triage: str) -> None:
 def test_what_one_from_outside_can_be_told_is_checked(triage: str) -> None:
     for told, said in (
         ({"name": triage, "greting": "x"}, r"Did you mean 'environment\.greeting'"),
-        ({"name": "triage:nothing"}, "is no environment: it lacks summary, Settings, open"),
+        (
+            {"name": "triage:nothing"},
+            "'triage:nothing' is no environment: name a class that is der",
+        ),
+        ({"name": "triage:Mute"}, "'triage:Mute' is no environment: it lacks answer, stop"),
+        ({"name": "triage:Alone"}, r"'triage:Alone': write __init__\(self, source, settings\)"),
         ({"name": "nowhere:environment"}, "cannot import 'nowhere'"),
     ):
         with pytest.raises(UserError, match=said):
@@ -318,3 +356,64 @@ def test_what_one_from_outside_can_be_told_is_checked(triage: str) -> None:
             roles={"patient": "exact"},
         )  # fmt: skip
     assert not Path("run").exists()
+
+
+BARE = """
+from workup.core.episode import DIAGNOSE, MALFORMED, Action, Message, Observation
+from workup.environments.base.encounter import Encounter
+
+
+class Bare(Encounter):
+    \"""One word to the pharmacist: a finding or the diagnosis.\"""
+
+    asks = True
+    stop = ()
+
+    def open(self, case):
+        return (Message("user", case.presentation),)
+
+    def read(self, text):
+        kind, _, content = text.strip().partition(" ")
+        known = kind in ("is", "has") and content.strip()
+        if not known:
+            return Action(MALFORMED, (), 1)
+        return Action(DIAGNOSE if kind == "is" else "ask", (content.strip(),))
+
+    def write(self, kind, content):
+        return f"{'is' if kind == DIAGNOSE else 'has'} {content}"
+
+    async def answer(self, case, past, action):
+        if action.kind == DIAGNOSE:
+            return Observation(done=True)
+        facts = [fact for fact in case.truth.facts if fact.item in action.content]
+        told = facts[0].text if facts else "No."
+        ids = tuple(fact.id for fact in facts)
+        return Observation((Message("user", told),), ids, "".join(action.content))
+
+    def conclude(self, case):
+        return "What is it?"
+"""
+
+
+def test_what_is_played_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty lines, without settings, roles, phrases or anchors of their own."""
+    (tmp_path / "bare.py").write_text(BARE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert len(BARE.splitlines()) <= 40
+    module = environments.load("bare:Bare")
+    assert module.summary == "One word to the pharmacist: a finding or the diagnosis."
+    encounter = {"name": "bare:Bare", "max_turns": 3}
+    run = workup.train(
+        "craft", cases="clinic:xs", out="run", environment=encounter, evaluation={"cases": 4},
+        **SMALL,
+    )  # fmt: skip
+    assert run.config["environment"] == encounter
+    assert run.summary["anchors"] == ["random doctor", "greedy information", "full information"]
+    greedy = [*run.episodes(phase="eval", doctor="greedy information")]
+    assert {len(record.episode.turns) for record in greedy} <= {1, 2, 3}
+    assert any(turn.observation.evidence for r in greedy for turn in r.episode.turns)
+    again = workup.evaluate("run", out="again", quiet=True, evaluation={"cases": 4})
+    assert again.config["encounter"] == "bare:Bare"
+    with pytest.raises(UserError, match="no role 'patient' in this bare; it has judge"):
+        workup.evaluate("run", out="other", quiet=True, roles={"patient": "exact"})

@@ -13,7 +13,7 @@ from handmade import Script, play
 import workup
 from workup.cases import open_source
 from workup.cases.clinic.pathology import markers, rates, tumours
-from workup.core.case import Case, Fact, FixedSource, Truth
+from workup.core.case import Case, Fact, Source, Truth
 from workup.core.episode import DIAGNOSE, Action, Ending, Part
 from workup.core.errors import UserError
 from workup.core.ports import Teaching
@@ -64,7 +64,7 @@ def test_the_opening_tells_the_presentation_and_nothing_hidden() -> None:
 
 
 def test_a_chinese_case_is_put_in_chinese_and_its_text_cannot_act() -> None:
-    world = open(FixedSource("jsonl:x", (CHINESE_CASE,), (CHINESE_CASE,)), Settings(max_turns=2))
+    world = open(Source("jsonl:x", (CHINESE_CASE,), (CHINESE_CASE,)), Settings(max_turns=2))
     system, user = world.open(CHINESE_CASE)
     assert system.content.startswith(CHINESE.bench)
     assert "</answer>" not in user.content

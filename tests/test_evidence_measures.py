@@ -16,7 +16,7 @@ from serving import serving
 from workup import environments
 from workup.cases import open_source
 from workup.cli import api
-from workup.core.case import Case, Fact, FixedSource, Truth
+from workup.core.case import Case, Fact, Source, Truth
 from workup.core.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Reply, Request
@@ -207,8 +207,8 @@ class Laboratory:
 def test_results_are_counted_by_their_source() -> None:
     """Recorded, drawn (the wing's table has INSM1 of GIST), written and missing ones."""
     settings = Settings(max_turns=3, rages=RagesSettings(base="clinic"))
-    world = open(FixedSource("jsonl:it", (STRANGER,), ()), settings)
-    world = seeking(world.staffed({"simulator": Laboratory()}))
+    world = open(Source("jsonl:it", (STRANGER,), ()), settings)
+    world = seeking(world.with_models({"simulator": Laboratory()}))
     first = order("a", exams=("CD34", "INSM1", "serum ferritin", "CD1355"))
     episode = play(Script(first, order("a", exams=("CD117",)), END), world, STRANGER)
     replies = [turn.observation for turn in episode.turns]
@@ -231,11 +231,11 @@ def test_results_are_counted_by_their_source() -> None:
 
 def test_results_that_nobody_has_inform_nobody() -> None:
     """τ_2 holds once results are known (ES-5): written ones are results, missing ones are none."""
-    world = open(FixedSource("jsonl:it", (STRANGER,), ()), Settings(max_turns=3))
+    world = open(Source("jsonl:it", (STRANGER,), ()), Settings(max_turns=3))
     asked = order("a", exams=("serum ferritin",))
     nothing = play(Script(asked, asked, END), world, STRANGER)
     assert not any(world.informed(nothing, place) for place in range(3))
-    staffed = seeking(world.staffed({"simulator": Laboratory()}))
+    staffed = seeking(world.with_models({"simulator": Laboratory()}))
     written_ones = play(Script(asked, END), staffed, STRANGER)
     assert staffed.informed(written_ones, 1)
     assert taken(END, name="results") == dict.fromkeys(

@@ -238,7 +238,7 @@ def test_a_killed_build_leaves_nothing(tmp_path: Path) -> None:
     code = (
         "import os, signal\n"
         "from pathlib import Path\n"
-        "from workup.retrieval import exam_base, exam_sources\n"
+        "from workup.environments.exams import exam_base, exam_sources\n"
         "exam_base._finish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         f"exam_sources.build(['{source}'], Path('base'), limit=20)\n"
     )

@@ -22,7 +22,7 @@ from workup.core.errors import UserError
 from workup.loops.training import folds, loop
 from workup.runs import Record, Run
 from workup.runs.estimates import estimate
-from workup.runs.policies.unseen import history
+from workup.runs.policies import resolve
 from workup.runs.settings import PolicySettings, Settings, build
 
 CASES = 10
@@ -178,7 +178,7 @@ def test_a_fold_by_itself_is_the_same_run(crossed: Run, own: str, tmp_path: Path
     alone = workup.train("outcome", cases=own, split="2/2", out=tmp_path / "alone", **SMALL)
     inside = Run.open(crossed.path / "folds" / "2")
     assert played(alone) == played(inside)
-    assert history(str(inside.path))[0].split == "2/2"
+    assert resolve(str(inside.path)).history[0].split == "2/2"
 
 
 def test_an_interrupted_cross_validation_goes_on(
@@ -288,7 +288,7 @@ def test_a_cross_validation_goes_on_from_another_fold_by_fold(
         "outcome", cases=own, folds=2, policy=str(crossed.path), out=tmp_path / "n", **how
     )
     for split, folder in run.parts.items():
-        before = history(str(run.path / folder))
+        before = resolve(str(run.path / folder)).history
         assert [(Path(one.run).parent.parent.name, one.split) for one in before] == [
             ("n", split),
             ("mine", split),

@@ -312,7 +312,8 @@ def test_no_answer_is_paid_more_in_the_mean_than_the_likeliest_name(
 
 def test_in_a_renamed_clinic_the_cases_own_names_are_counted() -> None:
     source = open_source("clinic:s#renamed")
-    case, rule = source.train[0], Partly(diagnoses=tuple(source.diagnoses))
+    case = source.train[0]
+    rule = Partly(diagnoses=tuple(source.diagnoses), library=source.library)
     truth = case.truth.diagnosis
     others = [name for name in called(case).values() if name != truth]
     judge = Saying(Grade.PARTLY)

@@ -14,6 +14,8 @@ Imports = Mapping[str, Set[str]]
 
 ROOT = Path(__file__).parents[1]
 LONGEST = 60  # lines of a function, its decorators aside
+STOPS = 20  # places that see a policy's name as text, on its way from the command to its weights
+MEMBERS = 10  # of a protocol, with those that it inherits
 ROOMS = 19  # at the top of the package, modules and folders together
 HELPERS = 237  # private functions of few statements that one line uses; can only fall
 NAMESAKES = 54  # names of classes that several classes bear; can only fall
@@ -115,6 +117,124 @@ def test_functions_are_short() -> None:
         and (length := (node.end_lineno or 0) - node.lineno + 1) > LONGEST
     ]
     assert long == []
+
+
+CLINIC, CASES = "workup.cases.clinic", "workup.cases"
+KNOW_THE_CLINIC = 3  # modules outside of `cases` that may import the built-in clinic
+READ_CASES = {  # environments are given cases; these read the catalogue, or files of statistics
+    "workup.environments.base.disease_names",
+    "workup.environments.exams.exam_base",
+    "workup.environments.exams.exam_sources",
+    "workup.environments.exams.exam_terms",
+}
+
+
+def importing(files: Imports, package: str) -> set[str]:
+    """The files outside of `package` that import one of it."""
+    return {
+        file
+        for file, imported in files.items()
+        if not f"{file}.".startswith(f"{package}.")
+        and any(f"{each}.".startswith(f"{package}.") for each in imported)
+    }
+
+
+def test_few_modules_know_the_built_in_clinic(files: Imports) -> None:
+    found = {file for file in importing(files, CLINIC) if room(file) != CASES}
+    assert found, "the exact judge of statements reads the clinic's sentences"
+    assert len(found) <= KNOW_THE_CLINIC, sorted(found)
+
+
+def test_environments_do_not_know_where_cases_come_from(files: Imports) -> None:
+    found = {file for file in importing(files, CASES) if room(file) == "workup.environments"}
+    assert found == READ_CASES
+
+
+def protocols(texts: Mapping[str, str]) -> dict[str, set[str]]:
+    """Every protocol in these files (path → text), and its members, inherited ones among them."""
+    found: dict[str, tuple[set[str], list[str]]] = {}
+    for path, text in texts.items():
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            bases = [ast.unparse(base).partition("[")[0].split(".")[-1] for base in node.bases]
+            if "Protocol" in bases:
+                own = {
+                    each.name
+                    for each in node.body
+                    if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+                }
+                own |= {
+                    each.target.id
+                    for each in node.body
+                    if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+                }
+                found[f"{path}:{node.name}"] = own, bases
+
+    def every(name: str) -> set[str]:
+        own, bases = found[name]
+        above = [each for each in found if each.rpartition(":")[2] in bases]
+        return own.union(*map(every, above))
+
+    return {name: every(name) for name in found}
+
+
+def test_members_of_a_protocol_are_counted_with_those_it_inherits() -> None:
+    one = "class A(Protocol):\n    x: int\n    def y(self): ...\n"
+    two = "class B(a.A, Protocol[T]):\n    @property\n    def z(self): ...\nclass C(A): ...\n"
+    assert protocols({"a": one, "b": two}) == {"a:A": {"x", "y"}, "b:B": {"x", "y", "z"}}
+
+
+def test_ports_are_small() -> None:
+    texts = {
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+        for path in (ROOT / "src").rglob("*.py")
+    }
+    found = protocols(texts)
+    assert "src/workup/core/ports.py:Environment" in found
+    assert {name: len(own) for name, own in found.items() if len(own) > MEMBERS} == {}
+
+
+def stops(path: str, text: str) -> list[int]:
+    """The lines of a file where a policy's name is read from settings, or is a text that is parsed.
+
+    Everyone else has `workup.runs.policies.Resolved`, which is made of the name once.
+    """
+    named = {"policy", "policies", "name", "names", "run"}
+    tree = [*ast.walk(ast.parse(text))]
+    read = [
+        node.lineno
+        for node in tree
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("policy", "conclude")
+        and ast.unparse(node.value).rpartition(".")[2] in ("settings", "s", "asked", "given")
+    ]
+    parsed = [
+        node.lineno
+        for node in tree
+        if "runs/policies/" in path
+        and isinstance(node, ast.arg)
+        and node.arg in named
+        and node.annotation is not None
+        and "str" in ast.unparse(node.annotation)
+    ]
+    return sorted(read + parsed)
+
+
+def test_a_stop_of_a_policys_name_is_seen() -> None:
+    text = "def f(policy: str, to: str): ...\nself.settings.policy\nplan.policy\ns.conclude\n"
+    assert stops("loops/x.py", text) == [2, 4]
+    assert stops("runs/policies/x.py", text) == [1, 2, 4]
+
+
+def test_a_policys_name_is_resolved_once() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for room in ("cli", "loops", "models", "runs/policies", "studies")
+        for path in sorted((ROOT / "src/workup" / room).rglob("*.py"))
+        for line in stops(str(path), path.read_text(encoding="utf-8"))
+    ]
+    assert 0 < len(found) <= STOPS, found
 
 
 def modules() -> dict[str, ast.Module]:

@@ -24,7 +24,7 @@ import workup
 from workup.cases import open_source
 from workup.cases.clinic.renamed import called
 from workup.cli.play import play as play_here
-from workup.core.case import Case
+from workup.core.case import Case, Document
 from workup.core.episode import Action, Ending
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Teaching
@@ -37,7 +37,6 @@ from workup.environments.inquiry import UNREADABLE, Inquiry
 from workup.environments.library import library_of
 from workup.metrics.measures import measure
 from workup.retrieval.batching import Together
-from workup.retrieval.corpus import Document
 from workup.retrieval.hpo.library import build
 from workup.retrieval.index import Index, IndexSettings
 from workup.roles.endpoint import Endpoint, EndpointSettings
@@ -194,14 +193,12 @@ def test_a_patient_model_answers_questions_and_takes_no_search_for_one() -> None
 
     with serving(says) as server:
         models = {"patient": Endpoint(EndpointSettings(base_url=server.url, model="m"))}
-        staffed = DESK.staffed(models)
+        staffed = DESK.with_models(models)
         assert isinstance(staffed, Inquiry)
         lines = ("<search>fever</search>", "<ask>fever</ask>", "<ask>Fever</ask>")
         episode = play(Script(*lines), staffed, CASES[0])
         prompt = str(server.asked[0])
-        asked = len(server.asked)
-        assert staffed.demonstrate(CLINIC, Teaching(), 0, 0)
-        assert len(server.asked) == asked == 1
+        assert len(server.asked) == 1
     assert episode.turns[1].observation.evidence == ("fever",)
     assert [turn.observation.messages[0].content for turn in episode.turns[1:3]] == [
         "I feel hot.",
@@ -209,8 +206,8 @@ def test_a_patient_model_answers_questions_and_takes_no_search_for_one() -> None
     ]
     assert "Flu begins" not in prompt
     assert "Yes: cough." in prompt
-    assert DESK.roles == ("patient", "checker")
-    assert DESK.staffed({"checker": models["patient"]}) is DESK
+    assert DESK.roles.names == ("patient", "checker")
+    assert DESK.with_models({"checker": models["patient"]}) is DESK
 
 
 def test_a_renamed_clinics_patient_names_findings_and_no_disease() -> None:

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from library_world import DOCUMENTS, Fixed, index_folder, open_shelf
 from scipy.stats import chisquare
 
-from workup.cases import open_source
-from workup.core.case import Case, FixedSource, Kind, Passage, evidence_of
+from workup.cases import brought, open_source
+from workup.core.case import Case, Document, Kind, Passage, Source, evidence_of
 from workup.core.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Teaching
@@ -35,7 +35,6 @@ from workup.loops.training.collect import metrics
 from workup.metrics.measures import measure
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
-from workup.retrieval.corpus import Document
 from workup.rl.rollout import Play, TokenDoctor, ToPlay, rollout
 from workup.rl.samples import sample
 from workup.runs import Record
@@ -600,8 +599,7 @@ def test_demonstrations_tell_nothing_that_the_doctor_could_not_know() -> None:
         for case in told
     ]
     honest, lying = (
-        FixedSource(clinic.name, part, part, clinic.items, clinic.diagnoses)
-        for part in (told, untold)
+        Source(clinic.name, part, part, clinic.items, clinic.diagnoses) for part in (told, untold)
     )
     for index in range(40):
         lie, truth = (Teaching().demonstrate(source, shelf, 0, index) for source in (lying, honest))
@@ -612,16 +610,16 @@ def test_demonstrations_tell_nothing_that_the_doctor_could_not_know() -> None:
 
 def test_any_clinics_cases_may_search_another_clinics_library() -> None:
     for cases in ("clinic:pathology", "clinic:m"):
-        need_names(open_source(cases), "clinic:s")
-    with pytest.raises(UserError, match="no clinic 'pathology'"):
-        need_names(open_source("clinic:s"), "clinic:pathology")
+        need_names(open_source(cases), brought("clinic:s"))
+    with pytest.raises(UserError, match="clinic:pathology brings no library"):
+        open_library(open_source("clinic:s"), SearchGrammar(), "clinic:pathology")
     with pytest.raises(UserError, match="has no names for pictures"):
-        need_names(open_source("clinic:s#renamed"), "clinic:s#renamed,linked")
+        need_names(open_source("clinic:s#renamed"), brought("clinic:s#renamed,linked"))
 
 
 def test_demonstrations_need_a_list_of_diagnoses() -> None:
     with pytest.raises(UserError, match="no demonstrations can be made from 'handmade'"):
-        Teaching().demonstrate(FixedSource("handmade", CASES, CASES, SOURCE.items), SHELF, 0, 0)
+        Teaching().demonstrate(Source("handmade", CASES, CASES, SOURCE.items), SHELF, 0, 0)
 
 
 def test_a_thought_may_be_long() -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from serving import Server, fault, saying, serving
 
 from workup.cases import open_source
-from workup.cases.clinic.catalogue import clinic_catalogue, stains
+from workup.cases.catalogue import built_in, stains
 from workup.cases.clinic.pathology import markers, rates, tumours
 from workup.cases.clinic.tables import clinic_tables
 from workup.cases.icd import compact
@@ -832,7 +832,7 @@ def test_sex_and_site_contradict_exactly_where_the_tables_leave_no_chance() -> N
             # Two names stand for a disease of the general clinic too, whose tables know no organ.
             expected = (
                 CandidateStanding.CONTRADICTS
-                if impossible and len(clinic_catalogue().find(name)) == 1
+                if impossible and len(built_in().find(name)) == 1
                 else CandidateStanding.OTHER
             )
             assert each is expected, (name, stated)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workup.cases import jsonl, overlap
-from workup.core.case import Case, Fact, FixedSource, Truth
+from workup.core.case import Case, Fact, Source, Truth
 
 texts = st.sampled_from(["a", "b"])
 findings = st.lists(st.builds(Fact, id=texts, item=texts, text=texts), max_size=2)
@@ -39,7 +39,7 @@ def equal(one: Case, other: Case) -> bool:
 
 @given(st.lists(patients, max_size=6), st.lists(patients, max_size=6))
 def test_the_count_is_that_of_comparing_all_pairs(train: list[Case], test: list[Case]) -> None:
-    found = overlap.overlap(FixedSource("x", train, test))
+    found = overlap.overlap(Source("x", train, test))
     known = sum(any(equal(one, other) for other in train) for one in test)
     assert found == overlap.Overlap(known, len(test), len(train))
 

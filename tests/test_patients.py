@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from serving import Server, serving
 
 from workup.cases import open_source
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact, Truth
 from workup.core.episode import Action, Completion, Message, Observation, Turn
 from workup.core.errors import RolloutError, UserError
+from workup.core.leaks import WITHHELD
 from workup.environments.base.lexical import words
 from workup.environments.base.patients import (
     UNCLEAR,
@@ -32,7 +32,6 @@ from workup.environments.base.patients import (
     ModelPatient,
     Patient,
     Said,
-    fact_text,
 )
 from workup.environments.base.personas import PERSONAS, Personas
 from workup.environments.consultation import Consultation
@@ -337,6 +336,6 @@ def test_a_fact_is_told_as_the_consultation_tells_it() -> None:
     world = Consultation(source.items, source.diagnoses)
     case = source.test[1]
     assert (
-        " ".join(fact_text(world, case, fact) for fact in (*case.given, *case.truth.facts))
+        " ".join(world.tell(case, fact) for fact in (*case.given, *case.truth.facts))
         == world.record(case).messages[0].content
     )

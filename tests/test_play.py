@@ -28,7 +28,7 @@ from waiting import HANG
 
 from workup.cases import open_source
 from workup.cli.play import play
-from workup.core.case import Case, Fact, FixedSource, Source, Truth
+from workup.core.case import Case, Fact, Source, Truth
 from workup.core.episode import Ending
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Instruments
@@ -40,7 +40,7 @@ from workup.rl.rollout import TokenDoctor
 from workup.roles.judges.exact import ExactJudge
 from workup.runs import Record
 
-FREE = FixedSource(
+FREE = Source(
     "free",
     (),
     (

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import workup
 from workup import engines
 from workup.core.errors import UserError
-from workup.core.ports import Engine, LivePolicy, Processes
+from workup.core.ports import Engine, LiveModel, LivePolicy, Processes
 from workup.models import samplers
 from workup.runs import Run
 
@@ -98,7 +98,10 @@ def test_every_engine_has_what_the_port_asks_for(name: str, tmp_path: Path) -> N
     )
     engine = engines.load(name).open(job)
     assert not [member for member in members(Engine) if not hasattr(engine, member)]
-    assert not [member for member in members(LivePolicy) if not hasattr(engine.policy, member)]
+    assert not [member for member in members(LiveModel) if not hasattr(engine.live, member)]
+    policy = engine.live.policy
+    assert not [member for member in members(LivePolicy) if not hasattr(policy, member)]
+    assert not [member for member in members(Processes) if not hasattr(engine.processes, member)]
     processes = engines.load(name).processes()
     assert not [member for member in members(Processes) if not hasattr(processes, member)]
     assert (processes.rank, processes.world, processes.is_main) == (0, 1, True)
@@ -106,9 +109,9 @@ def test_every_engine_has_what_the_port_asks_for(name: str, tmp_path: Path) -> N
     assert processes.send_to_main("x") == ["x"]
     assert processes.from_main("x") == "x"
     # What was written without merging comes back; what does not fit leaves the weights alone.
-    engine.save(tmp_path / "kept", merged=False)
-    assert engine.load(tmp_path / "kept") == ""
-    assert engine.load(tmp_path / "nowhere")
+    engine.live.save(tmp_path / "kept", merged=False)
+    assert engine.live.load(tmp_path / "kept") == ""
+    assert engine.live.load(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(

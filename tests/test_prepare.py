@@ -35,7 +35,7 @@ from workup import open_source
 from workup.cases import problems
 from workup.cases.jsonl import provenances, write
 from workup.cli import app as cli
-from workup.core.case import Case, FixedSource, Truth
+from workup.core.case import Case, Source, Truth
 from workup.core.errors import BudgetError, UserError, WorkupError
 from workup.prepare import load, names
 from workup.prepare.inputs import Input, open_input
@@ -411,7 +411,7 @@ def test_faults_do_not_show_in_the_result(tmp_path: Path) -> None:
 
 def test_cases_of_one_id_are_refused_and_what_came_before_is_kept(tmp_path: Path) -> None:
     first, second = many(2)
-    source = FixedSource("x", [first, second], [first])
+    source = Source("x", [first, second], [first])
     work = Job(
         "facts", Input(source, [source.train, source.test]), tmp_path / "out.jsonl", "endpoint:it"
     )

@@ -22,7 +22,7 @@ from serving import Server, completion, serving
 
 from workup import open_source
 from workup.cases.jsonl import CaseLine, line_of
-from workup.core.case import Case, Fact, FixedSource, Kind, Truth
+from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import RolloutError, UserError
 from workup.prepare import (
     complexity,
@@ -259,14 +259,12 @@ def test_exact_weights_by_bayes_are_those_of_the_tables(spec: str) -> None:
 def test_exact_says_where_the_weights_come_from() -> None:
     source = open_source("clinic:xs")
     case = next(case for case in source.test if case.truth.facts)
-    assert criticality.exact(case, FixedSource("no knowledge", (), ())) == Kept(
-        case, "already weighed"
-    )
+    assert criticality.exact(case, Source("no knowledge", (), ())) == Kept(case, "already weighed")
     assert criticality.exact(unweighed(case), source) == Kept(
         case, "weighed by the source's knowledge"
     )
     with pytest.raises(UserError, match="give --model instead of exact"):
-        criticality.exact(unweighed(case), FixedSource("no knowledge", (), ()))
+        criticality.exact(unweighed(case), Source("no knowledge", (), ()))
 
 
 def test_a_question_about_a_finding_is_weighed_as_such() -> None:
@@ -353,7 +351,7 @@ def no_model(settings: StepSettings) -> Aids:
     def refuse(spec: str) -> Any:
         raise AssertionError("a model was opened")
 
-    return Aids("", settings, FixedSource("x", (), ()), refuse)
+    return Aids("", settings, Source("x", (), ()), refuse)
 
 
 def test_shares_of_different_seeds_differ() -> None:

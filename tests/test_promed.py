@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,6 +46,7 @@ from workup.core.stages import GrpoStage, SearchStage, SftStage
 from workup.environments.base.outset import partial
 from workup.environments.questioning import CHINESE
 from workup.loops.evaluation.loop import encounter as encounter_of
+from workup.loops.training.loop import Plan
 from workup.methods.promed import (
     R,
     Settings,
@@ -66,7 +68,9 @@ from workup.rl.samples import sample
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.roles.judges.exact import ExactJudge
 from workup.roles.judges.options import OptionJudge
+from workup.runs.policies import resolve
 from workup.runs.settings import PolicySettings
+from workup.runs.settings import Settings as RunSettings
 
 PLAIN = Settings(penalty=0)
 WORLD = opened(method, max_turns=6)
@@ -603,16 +607,29 @@ def test_summaries_show_facts_as_the_scorer_will_be_asked() -> None:
     assert len(seen) > 5
 
 
-def test_the_embedded_patient_answers_demonstrations_whoever_plays_later() -> None:
+@pytest.mark.parametrize(("method", "environment"), [("promed", {}), ("cmig", {"name": "inquiry"})])
+def test_the_embedded_patient_answers_demonstrations_whoever_plays_later(
+    method: str, environment: dict[str, Any]
+) -> None:
     def never(body: dict[str, object]) -> str:
         raise AssertionError("a demonstration asked the model")
 
+    given = {"method": method, "cases": "clinic:xs", "environment": environment}
     with serving(never) as server:
-        staffed = WORLD.staffed(
-            {"patient": Endpoint(EndpointSettings(base_url=server.url, model="m"))}
+        patient = {
+            "roles": {"patient": "endpoint:p"},
+            "endpoints": {"p": {"base_url": server.url, "model": "m"}},
+        }
+        alone, played = (
+            Plan.of(RunSettings(**given), "a"),
+            Plan.of(RunSettings(**given, **patient), "b"),
         )
-        made = [Teaching().demonstrate(SOURCE, staffed, 0, index) for index in range(20)]
-    assert made == [Teaching().demonstrate(SOURCE, WORLD, 0, index) for index in range(20)]
+        assert "patient" in played.staff.models
+        made = [
+            [plan.demonstration(plan.stages[0], index) for index in range(20)]
+            for plan in (alone, played)
+        ]
+    assert made[0] == made[1]
 
 
 def test_a_share_of_the_facts_told_at_the_outset_is_not_paid() -> None:
@@ -666,9 +683,8 @@ def test_training_with_part_of_the_facts_told_and_understanding_in_words(tmp_pat
         )
     trained = list(run.episodes(phase="train"))
     assert len(trained) == 4
-    assert (
-        encounter_of(PolicySettings(policy=str(run.path), cases="clinic:xs")).settings.share == 0.5
-    )
+    given = PolicySettings(policy=str(run.path), cases="clinic:xs")
+    assert encounter_of(given, resolve(str(run.path))).settings.share == 0.5
     for record in trained:
         assert record.score is not None
         assert set(record.score.parts) >= {"α·correct", "β·ΣSIG", "malformed"}

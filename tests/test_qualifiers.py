@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.cases.clinic.catalogue import Catalogue, Entry, clinic_catalogue
+from workup.cases.catalogue import Catalogue, Entry, built_in
 from workup.core.case import Case, Fact, Truth
 from workup.roles.judges.exact import CredulousRanking, ExactExaminations, ExactRanking
 from workup.roles.judges.qualifiers import core
@@ -25,7 +25,7 @@ BRAIN = Case(
     ),
     given=(Fact("sex:male", "sex", "A man."), Fact("specimen:brain", "specimen", "Brain.")),
 )
-ENTRIES = clinic_catalogue().entries
+ENTRIES = built_in().entries
 
 
 def standing(candidate: str, case: Case = BRAIN) -> CandidateStanding:
@@ -98,7 +98,7 @@ def test_no_name_of_the_clinic_qualifies_another_disease() -> None:
             others = {other.name for other in ENTRIES if not {*other.names} & {*entry.names}}
 
             def of_another(form: str, others: set[str] = others) -> bool:
-                return any(found.name in others for found in clinic_catalogue().find(form))
+                return any(found.name in others for found in built_in().find(form))
 
             assert core(name, of_another) == "", name
 
@@ -111,7 +111,7 @@ def test_the_longest_name_is_found_whatever_qualifies_it(data: st.DataObject) ->
     before = data.draw(st.lists(st.sampled_from(["recurrent", "severe", "left"]), max_size=2))
     after = data.draw(st.lists(st.sampled_from(["grade 2", "stage IIIB", "NOS"]), max_size=2))
     term = ", ".join([" ".join([*before, name]), *after])
-    catalogue = clinic_catalogue()
+    catalogue = built_in()
     found = core(term, lambda form: bool(catalogue.find(form)))
     assert entry in catalogue.find(found)
 

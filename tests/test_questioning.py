@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from serving import serving
 
 from workup.cases import open_source
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact, Truth
 from workup.core.episode import Action, Ending
 from workup.core.errors import RolloutError
+from workup.core.leaks import WITHHELD
 from workup.core.ports import Sampling
 from workup.core.text import blocks
 from workup.environments.base.outset import partial
@@ -287,22 +287,22 @@ def test_models_take_the_patients_and_the_checkers_place() -> None:
         model = Endpoint(EndpointSettings(base_url=server.url, model="m"))
         staffed = Questioning(
             Consultation(()), max_turns=4, personas=Personas(fixed="ENFP")
-        ).staffed({"patient": model})
+        ).with_models({"patient": model})
         episode = play(Script("question: Any fever?", "answer: [answer: C]"), staffed, QUIZ)
         assert episode.turns[0].observation.evidence == ("f2",)
         assert "‹hot>" in episode.turns[0].observation.messages[0].content
         assert (len(server.asked), staffed.max_turns) == (1, 4)
         assert "warm" in server.asked[0]["messages"][0]["content"]
-        both = WORLD.staffed({"patient": model, "checker": model})
+        both = WORLD.with_models({"patient": model, "checker": model})
         play(Script("question: Any fever?", "answer: [answer: C]"), both, QUIZ)
         assert len(server.asked) == 3
-        assert WORLD.staffed({}) is WORLD.staffed({"checker": model}) is WORLD
+        assert WORLD.with_models({}) is WORLD.with_models({"checker": model}) is WORLD
 
 
 def test_a_patient_that_gives_up_fails_the_episode() -> None:
     with serving(lambda body: "nonsense") as server:
         model = Endpoint(EndpointSettings(base_url=server.url, model="m"))
-        staffed = WORLD.staffed({"patient": model})
+        staffed = WORLD.with_models({"patient": model})
         episode = asyncio.run(
             rollout(ToPlay(QUIZ), staffed, Script("question: Any fever?"), Play())
         )

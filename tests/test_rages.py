@@ -22,10 +22,10 @@ from serving import Answer, fault, serving
 
 from workup.cases import open_source
 from workup.cases.clinic.pathology import markers, rates, tumours
-from workup.cases.leaks import WITHHELD
-from workup.core.case import Case, Fact, FixedSource, Item, Kind, Truth
+from workup.core.case import Case, Fact, Item, Kind, Source, Truth
 from workup.core.episode import Ending
 from workup.core.errors import RolloutError, UserError
+from workup.core.leaks import WITHHELD
 from workup.core.ports import Reply, Request
 from workup.environments.base.lists import boxed, lists, written
 from workup.environments.evidence import EvidenceSeeking
@@ -55,7 +55,7 @@ GIST = Case(
         ),
     ),
 )
-FREE = FixedSource("here", (GIST,), ())
+FREE = Source("here", (GIST,), ())
 
 
 def ordered(simulator: ExamSimulator, case: Case, *orders: str) -> Sequence[ExamResult]:
@@ -68,7 +68,9 @@ def with_server(
     """What each of several doctors gets at the same time, and what the server was asked."""
     with serving(answer) as server:
         desk = Desk(Config.find(configured(folder, server)), "it", cache=folder / "cache")
-        simulator = ExamSimulator(FREE, RagesSettings(**settings)).staffed(desk.open("endpoint:it"))
+        simulator = ExamSimulator(FREE, RagesSettings(**settings)).with_model(
+            desk.open("endpoint:it")
+        )
 
         async def all() -> list[Sequence[ExamResult]]:
             return await asyncio.gather(*(simulator.results(c, orders) for c, orders in cases))
@@ -208,8 +210,8 @@ def test_precedence_by_brute_force(data: st.DataObject) -> None:
     allowed = tuple(sources[: data.draw(st.integers(0, 3))])
     facts = tuple(Fact(f"f{exam}", exam, f"{exam}: recorded.") for exam in sorted(on_record))
     case = Case("c", "A lump.", Truth("some disease", facts=facts))
-    simulator = ExamSimulator(FixedSource("here", (case,), ()), RagesSettings(sources=allowed))
-    simulator = simulator.staffed(Writer())
+    simulator = ExamSimulator(Source("here", (case,), ()), RagesSettings(sources=allowed))
+    simulator = simulator.with_model(Writer())
     if "base" in allowed:
         simulator.base = ExamBase.of("it", [Row("some disease", e, 1.0) for e in sorted(in_base)])
     for exam, result in zip(exams, ordered(simulator, case, *exams), strict=True):
@@ -310,7 +312,7 @@ def test_names_of_the_diagnosis_are_withheld_and_counted() -> None:
 def test_an_item_s_normal_answer_counts_where_the_record_says_so() -> None:
     items = (Item("lipase", "Is lipase raised?", "Normal lipase.", Kind.LABORATORY),)
     case = Case("p", "Belly pain.", Truth("Acute pancreatitis"))
-    silent = FixedSource("here", (case,), (), items=items)
+    silent = Source("here", (case,), (), items=items)
     assert ordered(ExamSimulator(silent), case, "lipase")[0].source == "none"
     shown = replace(case, truth=replace(case.truth, record="Normal lipase."))
     assert ordered(ExamSimulator(silent), shown, "lipase")[0].text == "Normal lipase."
@@ -376,7 +378,9 @@ def test_a_model_that_keeps_naming_it_fails_the_episode(tmp_path: Path) -> None:
 def test_a_model_that_fails_is_a_failed_episode() -> None:
     order = written(lists(("melanoma",), ("DOG1",)))
     with serving(lambda body: fault(500)) as server:
-        world = EvidenceSeeking(FREE, World(max_turns=2)).staffed({"simulator": endpoint(server)})
+        world = EvidenceSeeking(FREE, World(max_turns=2)).with_models(
+            {"simulator": endpoint(server)}
+        )
         doctor = Script(order, written(boxed("GIST")))
         episode = asyncio.run(rollout(ToPlay(GIST), world, doctor, Play()))
     assert (episode.ending, episode.turns) == (Ending.FAILED, ())

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from workup import methods
 from workup.cases import open_source
-from workup.cases.clinic.catalogue import clinic_catalogue
+from workup.cases.catalogue import built_in
 from workup.core.case import Case
 from workup.core.episode import Completion, Ending, Episode, Score
 from workup.core.errors import RolloutError, UserError
@@ -359,8 +359,8 @@ def test_what_a_name_for_nearly_everything_is_paid(name: str, worth: float) -> N
 
 
 def test_a_credulous_judge_takes_the_group_for_the_disease() -> None:
-    own = clinic_catalogue().find(TRUTH)[0].family
-    other = next(entry.family for entry in clinic_catalogue().entries if entry.family != own)
+    own = built_in().find(TRUTH)[0].family
+    other = next(entry.family for entry in built_in().entries if entry.family != own)
     names = (other, "Fabricated syndrome", own, TRUTH, "malignant neoplasm")
     placed = asyncio.run(CredulousRanking().judge(RankingQuestion(names, CASE)))
     assert [standing is CandidateStanding.SAME for standing in placed.standings] == [0, 0, 1, 1, 1]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from studying import done, here, numbers_of
 
 from workup.cases import open_source
-from workup.core.case import FixedSource, evidence_of
+from workup.core.case import Source, evidence_of
 from workup.core.errors import UserError
 from workup.methods.evidence_seeking.ranked import R_d
 from workup.studies.ranks import LENGTHS, PRESENTATION, RESULTS, earned
@@ -71,7 +71,7 @@ def test_what_it_cannot_study_is_told() -> None:
     with pytest.raises(UserError, match="every τ is larger than 0"):
         earned(WING, 2, (0.0, 1.0), 0, lambda: None)
     with pytest.raises(UserError, match="clinic:pathology has one"):
-        earned(FixedSource("jsonl:x", (), ()), 2, TAUS, 0, lambda: None)
+        earned(Source("jsonl:x", (), ()), 2, TAUS, 0, lambda: None)
 
 
 def test_the_command_writes_numbers_and_a_page() -> None:

@@ -23,9 +23,10 @@ from workup.core.errors import UserError
 from workup.core.ports import Doctor, Environment, Sampling
 from workup.environments import evidence, inquiry, library
 from workup.environments.base import rankers
-from workup.environments.base.rankers import Rankers
+from workup.retrieval.hpo import rankings
 from workup.retrieval.hpo.library import build
 from workup.retrieval.hpo.phenotypes import CHANCE, RATIO, SIMILAR, WORDS
+from workup.retrieval.hpo.rankings import Rankings
 from workup.retrieval.hpo.release import Release
 from workup.retrieval.index import MANIFEST, IndexSettings, manifest
 from workup.studies.rare import OWN, UNTOLD, Rank, ranked
@@ -170,7 +171,7 @@ def test_a_release_is_read_once_and_only_by_who_plays(
 ) -> None:
     opened, really = [], Release.open
     monkeypatch.setattr(Release, "open", lambda place: opened.append(place) or really(place))
-    rankers._opened.cache_clear()
+    rankings._opened.cache_clear()
     source = open_source(spec)
     doctors = described(source, index).anchors(source, 0)
     assert not opened
@@ -215,8 +216,8 @@ def moved(index: Path, place: Path, **settings: Any) -> Path:
 def test_an_index_keeps_its_release(folder: Path, index: Path) -> None:
     place, mark = manifest(index)["settings"].release
     assert place == str(folder)
-    assert Rankers.of(f"clinic:xs + {index}").release == (place, mark)
-    assert Rankers.of("clinic:xs") == Rankers.of("") == Rankers()
+    assert Rankings.of(f"clinic:xs + {index}").release == (place, mark)
+    assert Rankings.of("clinic:xs") == Rankings.of("") == Rankings()
     other = release(folder.parent / "other", ROWS[:-1])
     build([str(other)], folder.parent / "o", IndexSettings())
     assert manifest(folder.parent / "o")["settings"].release[1] != mark
@@ -241,7 +242,9 @@ def test_a_run_says_why_there_are_none(
     assert world.anchors(source, 0) == {}
     (note,) = world.notes
     assert note == listed(source, place).notes[0]
-    assert Rankers.of(f"{place} + {index}") == Rankers.of(str(index)), "a good one beside it plays"
+    assert Rankings.of(f"{place} + {index}") == Rankings.of(str(index)), (
+        "a good one beside it plays"
+    )
     assert problem in note
     assert "build it anew" in note
     assert "\n" not in note
@@ -254,9 +257,9 @@ def test_a_run_says_why_there_are_none(
 
 def test_a_run_keeps_what_is_missing(index: Path, spec: str, tmp_path: Path) -> None:
     place = moved(index, tmp_path / "moved", kinds=["dense"], encoder="none")
-    found = Rankers.of(str(place))
+    found = Rankings.of(str(place))
     assert found.notes[0].startswith("no BM25 among the anchors")
-    playing = found.anchors(open_source(spec), 0, lambda case: {}, "".join)
+    playing = rankers.rankers(found, open_source(spec), 0, lambda case: {}, "".join)
     assert [*playing] == [CHANCE, SIMILAR, RATIO]
     how = {"name": "evidence", "index": str(place), "max_turns": 1, "told": "record"}
     run = workup.evaluate(

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workup.cases import open_source
-from workup.cases.leaks import without_subtype
 from workup.cases.publications import excluded
 from workup.core.errors import UserError
+from workup.core.leaks import without_subtype
 from workup.retrieval.hpo.phenotypes import (
     RATIO,
     WORDS,

@@ -35,7 +35,7 @@ from workup.environments.reasoning import EXTRACTOR, GRADER, Reasoning, Settings
 from workup.loops.training.collect import metrics
 from workup.methods.base.encoders import trigrams
 from workup.methods.medr3 import Settings as MedR3Settings
-from workup.methods.medr3 import graphs, stages_of
+from workup.methods.medr3 import components_of, graphs, stages_of
 from workup.methods.medr3.graphs import Graph, logical, statistic
 from workup.methods.medr3.progressive import STAGES, Reads, check, progressive
 from workup.roles.endpoint import Endpoint, EndpointSettings
@@ -204,7 +204,7 @@ def test_levels_are_those_of_the_clinics_documents() -> None:
 
 
 def scored(episode: Episode, *components: str, world: Reasoning = WORLD, **offered: Any) -> Any:
-    world = world.staffed(offered)  # type: ignore[assignment]
+    world = world.with_models(offered)  # type: ignore[assignment]
     reward, settle = progressive(world, components, Reads(trigrams))  # type: ignore[arg-type]
 
     async def settled() -> Any:
@@ -363,7 +363,7 @@ def test_models_read_and_grade_where_nothing_is_known(server: Server) -> None:
 def test_a_reader_that_gives_up_fails_the_episode_and_not_the_run(server: Server) -> None:
     server.answer = lambda body: "no JSON"
     model = Endpoint(EndpointSettings(base_url=server.url, model="m", retries=0))
-    world = WORLD.staffed({EXTRACTOR: model})
+    world = WORLD.with_models({EXTRACTOR: model})
     _, settle = progressive(world, ["logical"], Reads(trigrams))  # type: ignore[arg-type]
     verdicts = Verdicts(ExactJudge(), settle)
     episode, verdict = asyncio.run(verdicts.settle(played(*GOOD)))
@@ -407,10 +407,9 @@ def test_no_other_recipe_is_taken(recipe: str) -> None:
 
 
 def test_a_component_can_be_left_out() -> None:
-    method = methods.load("medr3")
     settings = MedR3Settings(recipe="1&2&3", without=("logical", "breadth"))
-    (components,) = method.rewards(settings).values()  # type: ignore[attr-defined]
-    assert list(components) == ["format", "answer", "semantic", "statistic", "searches", "quality"]
+    (left,) = components_of(settings).values()
+    assert left == ["format", "answer", "semantic", "statistic", "searches", "quality"]
 
 
 # --- demonstrations -------------------------------------------------------------------------------

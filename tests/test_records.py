@@ -19,7 +19,6 @@ from workup.core.episode import Action, Completion, Ending, Episode, Message, Ob
 from workup.core.errors import RolloutError
 from workup.core.ports import Act, Sampling
 from workup.environments.base.recorded import UNKNOWN, UNREADABLE
-from workup.environments.base.records import SimulatedRecord
 from workup.environments.consultation import Consultation
 from workup.rl.rollout import Play, ToPlay, rollout
 from workup.roles.config import Config
@@ -52,12 +51,14 @@ def result(text: str) -> str:
     return json.dumps({"result": text})
 
 
-def simulated(server: Server) -> SimulatedRecord:
-    return SimulatedRecord(EXACT, Endpoint(EndpointSettings(base_url=server.url, model="m")))
+def simulated(server: Server, record: Consultation = EXACT) -> Consultation:
+    return record.with_models(
+        {"simulator": Endpoint(EndpointSettings(base_url=server.url, model="m"))}
+    )
 
 
 def ask(
-    world: SimulatedRecord,
+    world: Consultation,
     request: str,
     past: Sequence[Turn] = (),
     case: Case = CASE,
@@ -93,7 +94,7 @@ class Asks:
         )
 
 
-def play(world: SimulatedRecord, case: Case, *requests: str) -> Episode:
+def play(world: Consultation, case: Case, *requests: str) -> Episode:
     return asyncio.run(rollout(ToPlay(case), world, Asks(*requests), Play()))
 
 
@@ -117,7 +118,7 @@ def test_every_recorded_result_of_the_clinic_stays_verbatim() -> None:
     source = open_source("clinic:xs", split=0)
     exact = Consultation(source.items, source.diagnoses)
     with serving(lambda body: result("Unremarkable.")) as server:
-        world = SimulatedRecord(exact, Endpoint(EndpointSettings(base_url=server.url, model="m")))
+        world = simulated(server, exact)
         case = source.test[0]
         for item in source.items:
             if item.name in {fact.item for fact in (*case.given, *case.truth.facts)}:
@@ -188,7 +189,7 @@ def test_episodes_of_a_case_share_results_through_the_cache(tmp_path: Path) -> N
     with serving(lambda body: result(f"Result {len(server.asked)}.")) as server:
         endpoint = EndpointSettings(base_url=server.url, model="m")
         desk = Desk(Config(endpoints={"e": endpoint}), "test", cache=tmp_path)
-        world = SimulatedRecord(EXACT, desk.open("endpoint:e"))
+        world = EXACT.with_models({"simulator": desk.open("endpoint:e")})
 
         async def both() -> list[Episode]:
             jobs = [
@@ -234,10 +235,7 @@ def test_a_name_that_the_doctor_used_may_stand_in_the_result() -> None:
 def test_a_chinese_record() -> None:
     answers = iter([result("超声提示胆囊结石。"), result("胆囊内见强回声团。")])
     with serving(lambda body: next(answers)) as server:
-        world = SimulatedRecord(
-            Consultation((), max_turns=6),
-            Endpoint(EndpointSettings(base_url=server.url, model="m")),
-        )
+        world = simulated(server, Consultation((), max_turns=6))
         assert ask(world, "体温", case=STONE).evidence == ("f1",)
         assert ask(world, "墨菲征检查", case=STONE, kind="examine").evidence == ("f2",)
         assert said(ask(world, "腹部超声", case=STONE, kind="image")) == "胆囊内见强回声团。"
@@ -254,15 +252,15 @@ def test_a_request_cannot_pose_as_the_prompt() -> None:
 
 
 def test_without_a_model_it_is_the_consultation() -> None:
-    assert EXACT.staffed({}) is EXACT
+    assert EXACT.with_models({}) is EXACT
     assert said(EXACT.reply(CASE, Action("image", ("abdominal CT",)))) == UNKNOWN
     with serving(lambda body: result("x")) as server:
-        staffed = EXACT.staffed(
+        staffed = EXACT.with_models(
             {"simulator": Endpoint(EndpointSettings(base_url=server.url, model="m"))}
         )
-        assert isinstance(staffed, SimulatedRecord)
-        assert staffed.staffed({}) is EXACT
-        assert staffed.roles == EXACT.roles
+        assert (staffed.simulator is None, EXACT.simulator is None) == (False, True)
+        assert staffed.with_models({}) is staffed
+        assert staffed.roles.names == EXACT.roles.names == ("simulator", "checker")
 
 
 def test_a_broken_model_gives_no_result() -> None:

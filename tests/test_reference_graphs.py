@@ -21,8 +21,8 @@ from workup import environments
 from workup.cases import open_source
 from workup.cases.clinic.graph import triples, verbalise
 from workup.cases.files import LINE_LIMIT
-from workup.cases.jsonl import MOST_STATEMENTS, line_of, write
-from workup.core.case import Case, Statement, Truth
+from workup.cases.jsonl import line_of, write
+from workup.core.case import MOST_STATEMENTS, Case, Statement, Truth
 from workup.core.episode import Completion, Ending, Episode, Turn
 from workup.core.errors import CaseError, RolloutError, UserError
 from workup.core.ports import Instruments
@@ -357,7 +357,7 @@ def test_stored_graphs_are_not_asked_for_again(server: Server) -> None:
     """The extractor reads the episode alone, and stored and extracted graphs score alike."""
     stating(server, statement("gout", "crystals", 0), statement("crystals", "needles", 0))
     model = Endpoint(EndpointSettings(base_url=server.url, model="m", retries=0))
-    world = MODULE.open(CLINIC, Settings()).staffed({EXTRACTOR: model})
+    world = MODULE.open(CLINIC, Settings()).with_models({EXTRACTOR: model})
     reward, settle = progressive(world, ("statistic", "logical"), Reads(trigrams))  # type: ignore[arg-type]
     stored = (Statement("Gout", "shown by", "Crystals"), Statement("crystals", "shown by", "x"))
 

@@ -20,9 +20,9 @@ from workup.cases.clinic.library import library
 from workup.cases.clinic.renamed import (
     FIRST,
     SECOND,
-    Names,
+    RenamedKnowledge,
     called,
-    described,
+    diseases,
     heard,
     meanings,
     names,
@@ -246,7 +246,7 @@ def test_exact_knowledge_is_that_of_all_ways_to_name_the_diseases(
     evidence = {name: (mark,) for name, mark in zip(known, DISEASES, strict=False)}
     if rash is not None:
         evidence["rash"] = rash
-    table, exact = enumerated(evidence), Names(SMALL, POOL)
+    table, exact = enumerated(evidence), RenamedKnowledge(SMALL, POOL)
     np.testing.assert_allclose(exact.posterior(evidence), table.sum(1), atol=1e-9)
     safe = np.maximum(table, 1e-300)
     outer = np.maximum(table.sum(1, keepdims=True) * table.sum(0), 1e-300)
@@ -331,7 +331,7 @@ def test_a_disease_and_its_picture_stand_in_two_documents() -> None:
         whose = {disease: (f"disease{number:02}",)}
         assert not meanings(case, [disease])
         assert meanings(case, [disease, shown]) == whose
-        assert described(case, [shown]) == whose
+        assert meanings(case, [shown, *diseases(case)]) == whose
 
 
 def test_two_searches_are_needed_and_enough() -> None:

@@ -90,7 +90,7 @@ def page(whole: Run) -> Page:
 
 
 def empty(path: Path, **config: object) -> Run:
-    return Run.create(path, {"cases": "jsonl:mine.jsonl", **config}, {})
+    return Run.create(path, {"cases": "jsonl:mine.jsonl", "split": 0, **config}, {})
 
 
 # ---- one page, offline, whole

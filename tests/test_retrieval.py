@@ -28,12 +28,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import HANG
 
-from workup.core.case import Passage
+from workup.core.case import Document, Passage
 from workup.core.errors import UserError
 from workup.models.worker import computing
 from workup.retrieval import bm25, open_retriever, store, words
 from workup.retrieval.batching import Together
-from workup.retrieval.corpus import Document, Fields, documents, files
+from workup.retrieval.corpus import Fields, documents, files
 from workup.retrieval.fusion import fused, reciprocal_rank
 from workup.retrieval.index import Index, IndexSettings, build, damages, manifest
 from workup.retrieval.names import Names

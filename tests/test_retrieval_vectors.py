@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from command_line import Call
 
-from workup.core.case import Case, FixedSource, Passage, Truth
+from workup.core.case import Case, Passage, Source, Truth
 from workup.core.errors import UserError
 from workup.environments.exams import exam_sources
 from workup.environments.exams.exam_base import ExamBase
@@ -329,6 +329,6 @@ def test_the_nearest_disease_by_meaning(tmp_path: Path) -> None:
     case = Case("c", "", Truth("metastatic malignant melanoma"))
     for least, source in ((0.7, "base"), (0.999, "none")):
         chosen = RagesSettings(base=str(tmp_path / "base"), nearest="embedding", least=least)
-        simulator = ExamSimulator(FixedSource("here", (), ()), chosen)
+        simulator = ExamSimulator(Source("here", (), ()), chosen)
         (result,) = asyncio.run(simulator.results(case, ["SOX10"]))
         assert result.source == source

@@ -17,7 +17,7 @@ from preparing import CHINESE, ENGLISH
 from pydantic import BaseModel, Field
 from test_grammar import SHAPES
 
-from workup.core.case import Case, Fact, FixedSource, Item, Truth
+from workup.core.case import Case, Fact, Item, Source, Truth
 from workup.core.errors import RolloutError
 from workup.core.ports import Model, Reply, Request
 from workup.doctors.strategies import uot
@@ -45,7 +45,7 @@ CASE = Case(
     given=TELLING[:1],
 )
 COUNT = len(TELLING)
-SOURCE = FixedSource("mine", [CASE], [CASE], items=(), diagnoses=())
+SOURCE = Source("mine", [CASE], [CASE], items=(), diagnoses=())
 RECORD = Consultation((Item("fever", "Fever?", "No."),), (), 5)
 WORLD = Questioning(RECORD, max_turns=5)
 

@@ -30,7 +30,8 @@ from workup.models.chat import LocalChat
 from workup.models.weights import load
 from workup.roles.judges.entailment import EntailmentJudge
 from workup.roles.judges.questions import Stated
-from workup.runs import Run, policies
+from workup.runs import Run
+from workup.runs.policies import resolve
 
 pytest.importorskip("gguf")
 
@@ -189,9 +190,9 @@ def test_the_name_is_ours_and_a_folder_of_that_name_is_a_path(here: Path) -> Non
     (mine / "config.yaml").write_text("method: craft\n...\n")
     place = Path(hub.weights(smollm2.NAME))
     assert place.parent == here / "cache"
-    assert policies.path(smollm2.NAME) == smollm2.NAME
-    assert not policies.is_run_folder(smollm2.NAME)
-    assert policies.is_run_folder(f"./{smollm2.NAME}")
+    assert resolve(smollm2.NAME).weights() == smollm2.NAME
+    assert not resolve(smollm2.NAME).is_run
+    assert resolve(f"./{smollm2.NAME}").is_run
     assert hub.weights(f"./{smollm2.NAME}") == smollm2.NAME
 
 

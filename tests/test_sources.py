@@ -20,12 +20,13 @@ from test_mediq import write as write_mediq
 
 import workup.cases
 from workup.cases import jsonl, open_source
-from workup.cases.files import Lazy, existing, held_out, with_ids
+from workup.cases.files import existing, held_out, with_ids
 from workup.cases.icd import chapter
 from workup.cases.look import lines, show
 from workup.cases.recognised import kind_of
-from workup.core.case import Case, Fact, FixedSource, Source, Truth
+from workup.core.case import Case, Fact, Source, Truth
 from workup.core.errors import CaseError, UserError
+from workup.core.lazy import Lazy
 from workup.runs.policies.unseen import open_unseen
 
 
@@ -74,7 +75,7 @@ def test_a_look_at_questions_speaks_of_answers() -> None:
         )
         for i in range(3)
     ]
-    text = "\n".join(line.plain for line in lines(FixedSource("set", (), tuple(asked)), 0))
+    text = "\n".join(line.plain for line in lines(Source("set", (), tuple(asked)), 0))
     assert "options in each case" in text
     assert "Answers of 3 sampled cases: all different" in text
     assert "none; everything is told at the outset" in text
@@ -337,14 +338,14 @@ def test_hostile_text_is_shown_as_it_is(text: str) -> None:
         Truth("[bold]Flu[/nothing]", facts=(Fact("f", "", text, weight=3),)),
         options=(text,),
     )
-    source = FixedSource("[red]", [case], [case], notes=[text])
+    source = Source("[red]", [case], [case], notes=[text])
     plain = "\n".join(line.plain for line in lines(source, 1))
     assert plain.count(text) >= 4
     assert "[bold]Flu[/nothing]" in plain
 
 
 def test_the_look_counts_and_shows_whole_cases() -> None:
-    source = FixedSource("list", numbered(90), numbered(5), diagnoses=("Flu", "Croup"))
+    source = Source("list", numbered(90), numbered(5), diagnoses=("Flu", "Croup"))
     text = shown(source)
     assert "90 cases to train on, 5 to test on" in text
     assert "Flu    66.7%" in text
@@ -358,7 +359,7 @@ def test_the_look_keeps_columns_under_paragraphs_and_wide_letters() -> None:
     paragraph = "A long answer.\n" * 40
     names = ["Flu", "\u80ba\u708e", paragraph]
     cases = [Case(str(i), "Line one.\nLine two.", Truth(names[i % 3])) for i in range(9)]
-    text = shown(FixedSource("list", [], cases))
+    text = shown(Source("list", [], cases))
     rows = [line for line in text.splitlines() if "█" in line]
     assert len({cell_len(row.partition(" 33.3%")[0]) for row in rows}) == 1
     assert len(rows) == 3
@@ -367,7 +368,7 @@ def test_the_look_keeps_columns_under_paragraphs_and_wide_letters() -> None:
 
 
 def test_the_look_at_a_source_that_only_tests() -> None:
-    assert "2 different" in shown(FixedSource("list", [], numbered(5)))
+    assert "2 different" in shown(Source("list", [], numbered(5)))
 
 
 def test_the_look_uses_labels_where_there_are_some(tmp_path: Path) -> None:

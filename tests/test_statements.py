@@ -11,8 +11,7 @@ from serving import Server, saying, serving
 
 from workup.cases.clinic.graph import Triple, triples, verbalise
 from workup.cases.clinic.library import library
-from workup.cases.jsonl import LONGEST_ENTITY, MOST_STATEMENTS
-from workup.core.case import Passage, Statement
+from workup.core.case import LONGEST_ENTITY, MOST_STATEMENTS, Passage, Statement
 from workup.core.errors import RolloutError
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.roles.judges.levels import ModelLevels, level_of

@@ -16,15 +16,14 @@ from test_local_policy import letters, qwen
 
 from workup.cases import open_source
 from workup.cases.clinic.renamed import called
-from workup.cases.leaks import Mask
-from workup.core.case import Case, FixedSource, Truth
+from workup.core.case import Case, Document, Source, Truth
 from workup.core.errors import UserError
+from workup.core.leaks import Mask
 from workup.core.text import neutralise, tagged
 from workup.environments.base.queries import mentioned
 from workup.environments.base.searching import EVIDENCE
 from workup.models.samplers import How
 from workup.models.samplers import load as sampler
-from workup.retrieval.corpus import Document
 from workup.retrieval.hpo.library import build
 from workup.retrieval.index import IndexSettings
 from workup.studies import reference
@@ -178,7 +177,7 @@ def test_gains_are_differences_of_whole_prompts(tmp_path: Path) -> None:
     ids=["a name that holds another one", "a name that stands behind the cut"],
 )
 def test_the_right_name_takes_the_place_of_every_other(other: Document, shown: str) -> None:
-    source = FixedSource("s", (), (), diagnoses=("Gout", "Fever", "Lung fever"))
+    source = Source("s", (), (), diagnoses=("Gout", "Fever", "Lung fever"))
     case = Case("1", "A patient.", Truth("Gout"))
     found = reference.states(case, source, [Document("1", "Gout", "A toe."), other], 6, 0)
     assert found is not None

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_model
 
 from workup.cases import open_source
-from workup.core.case import Case, Fact, FixedSource, Source, Truth
+from workup.core.case import Case, Fact, Source, Truth
 from workup.core.episode import Message
 from workup.environments.base.recorded import TAGS
 from workup.environments.consultation import Consultation
@@ -103,7 +103,7 @@ def prose() -> Source:
         )
 
     cases = tuple(case(number) for number in range(12))
-    return FixedSource(
+    return Source(
         "prose", cases, cases, (), tuple(sorted({case.truth.diagnosis for case in cases}))
     )
 

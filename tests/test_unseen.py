@@ -27,7 +27,8 @@ from workup.loops.evaluation import loop as evaluation
 from workup.report.live import PlainLive
 from workup.runs import Run
 from workup.runs.folder import is_run
-from workup.runs.policies.unseen import Trained, history, open_unseen, refuse_met
+from workup.runs.policies import resolve
+from workup.runs.policies.unseen import open_unseen, refuse_met
 from workup.runs.settings import PolicySettings
 
 CLINIC = open_source("clinic:xs")
@@ -81,6 +82,7 @@ def made(
 ) -> str:
     """A run folder as training leaves it, its policy being `weights`."""
     known = {"method": "outcome", "cases": cases, "policy": "tiny", "seed": 5, "reward": {}}
+    known |= {"environment": {"name": "consultation", "max_turns": 10, "share": None}}
     config = {"account": "it", "trained_before": [], "split": split, **known, **more}
     Run.create(name, {key: value for key, value in config.items() if value is not None}, {}).close()
     if weights is not None:
@@ -150,7 +152,7 @@ def test_what_a_run_went_on_from_stays_known_when_it_is_gone() -> None:
     further = api.train("outcome", out="further", **given)
     assert further.config["trained_before"] == [{"run": "begun", "cases": cases, "split": 2}]
     begun.path.rename("elsewhere")
-    assert [one.run for one in history("further")] == ["further", "begun"]
+    assert [one.run for one in resolve("further").history] == ["further", "begun"]
 
 
 def test_the_log_names_the_cases_that_nobody_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,7 +234,6 @@ def exported(cases: Sequence[Case]) -> str:
         ("run", lambda cases: cases, {"split": 0}, "with split=1"),
         ("run", lambda cases: cases.replace("own", "./own"), {"split": 0}, "with split=1"),
         ("next", lambda cases: f"{cases}#all", {}, "next, which goes on from run"),
-        ("old", lambda cases: f"{cases}#all", {}, "old, which goes on from run"),
         ("endpoint:doc", lambda cases: cases, {"conclude": "run", "split": 0}, "run was trained"),
         ("run", lambda cases: exported(open_source(cases, split=1).train[:5]), {}, "other cases"),
     ],
@@ -250,7 +251,6 @@ def test_cases_that_a_policy_was_trained_on_are_refused(
     before = [{"run": "run", "cases": cases, "split": 1}]
     made("run", cases, weights, split=1)
     made("next", "clinic:xs", weights, policy="run", trained_before=before)
-    made("old", "clinic:xs", weights, policy="run", trained_before=None)
     given = {"cases": spec(cases), **endpoint(server), **more}
     with pytest.raises(UserError) as refused:
         api.evaluate(name, out="refused", quiet=True, **given)
@@ -287,10 +287,10 @@ def test_patients_of_another_split_of_the_clinic_are_others() -> None:
     made("run", "clinic:xs", split=0)
     for split in (0, 1):
         test = open_source("clinic:xs", split=split).test[:50]
-        assert refuse_met(test, "clinic:xs", split, ["run"], allowed=False) == []
+        assert refuse_met(test, "clinic:xs", split, [resolve("run")], allowed=False) == []
     train = CLINIC.train[:50]
     with pytest.raises(UserError, match="50 of these 50 cases"):
-        refuse_met(train, exported(train), None, ["run"], allowed=False)
+        refuse_met(train, exported(train), None, [resolve("run")], allowed=False)
 
 
 def test_where_the_training_cases_are_gone_that_is_said(weights: Path) -> None:
@@ -305,43 +305,9 @@ def test_a_run_is_found_with_its_cases_from_another_folder(monkeypatch: pytest.M
     file, run = Path("own.jsonl").resolve(), Path("run").resolve()
     Path("away").mkdir()
     monkeypatch.chdir("away")
-    source, split = open_unseen(f"jsonl:{file}", [str(run)])
+    source, split = open_unseen(f"jsonl:{file}", [resolve(str(run))])
     assert split == 1
     assert ids(source.test) == ids(open_source(f"jsonl:{file}", split=1).test)
-
-
-def test_runs_that_went_on_from_each_other_end() -> None:
-    """Two old folders, each made again from the other, have a finite history."""
-    made("a", "clinic:xs", policy="b", trained_before=None)
-    made("b", "clinic:s", policy="a", trained_before=None)
-    assert [one.run for one in history("a")] == ["a", "b"]
-
-
-# ------------------------------------------------------------------------------------- old folders
-
-
-def test_a_run_without_a_split_held_out_what_its_seed_said(weights: Path) -> None:
-    cases = own(40)
-    made("old", cases, weights, seed=3, trained_before=None, split=None)
-    assert "split" not in OmegaConf.load("old/config.yaml")
-    assert history("old") == (Trained("old", cases, 3),)
-    run, _ = said("old", cases)
-    assert run.config["split"] == 3
-    assert played(run) == ids(open_source(cases, split=3).test)
-
-
-def test_an_old_training_run_goes_on_in_the_split_of_its_seed() -> None:
-    cases = own(40)
-    whole = api.train("outcome", out="whole", cases=cases, seed=2, split=2, quiet=True, **SMALL)
-    for name in ("summary.json", "report.html"):
-        (whole.path / name).unlink()
-    config = OmegaConf.to_container(OmegaConf.load("whole/config.yaml"))
-    assert isinstance(config, dict)
-    for name in ("split", "trained_before"):
-        del config[name]
-    OmegaConf.save(OmegaConf.create(config), "whole/config.yaml")
-    again = api.resume("whole")
-    assert played(again) == ids(open_source(cases, split=2).test)
 
 
 # ------------------------------------------------------------------------------ one's own cases
@@ -433,5 +399,6 @@ def test_a_study_plays_what_its_trained_policy_has_not_seen(server: Server, weig
 def test_play_meets_a_patient_that_its_rival_has_not() -> None:
     cases = own(30)
     made("run", cases, split=3)
-    assert ids(open_unseen(cases, ["run"])[0].test) == ids(open_source(cases, split=3).test)
+    unseen, _ = open_unseen(cases, [resolve("run")])
+    assert ids(unseen.test) == ids(open_source(cases, split=3).test)
     assert len(open_unseen(cases, [])[0].test) == 30

@@ -21,7 +21,7 @@ from werkzeug import Response
 import workup
 from workup.cases import open_source
 from workup.cases.jsonl import write
-from workup.core.case import Case, FixedSource
+from workup.core.case import Case, Source
 from workup.core.errors import RolloutError, UserError
 from workup.environments.base.lists import boxed, lists, written
 from workup.environments.evidence import EvidenceSeeking
@@ -182,7 +182,7 @@ def test_a_model_that_fails_is_no_verdict() -> None:
 
 
 def test_exact_needs_diseases_that_it_knows() -> None:
-    source = FixedSource("here", (CASE,), ())
+    source = Source("here", (CASE,), ())
     aids = Aids("it", VerifiedSettings(judge="exact"), source, lambda spec: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(UserError, match="judge=exact knows no disease"):
         asyncio.run(apply(CASE, aids))

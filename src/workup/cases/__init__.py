@@ -1,7 +1,7 @@
 """Where cases come from.
 
 A source is one module (or folder) of this package or of `datasets` within that defines `open(rest,
-split, errors)` and returns a `FixedSource`; every row that is no case is reported to `errors`. The
+split, errors)` and returns a `Source`; every row that is no case is reported to `errors`. The
 first line of its docstring says what it reads, `EXAMPLE` how it is named. `FILES` and `FIELDS` say
 by what its files are known where somebody forgets to name the source (`workup.cases.recognised`).
 """
@@ -21,7 +21,7 @@ from workup.cases import datasets
 from workup.cases.files import Split, numbered
 from workup.cases.recognised import kind_of
 from workup.cases.rows import RowErrors
-from workup.core.case import FixedSource, Source
+from workup.core.case import Source, SourceLibrary
 from workup.core.errors import CaseError, UserError, nearest, unknown
 
 
@@ -77,10 +77,24 @@ def _opened(spec: str, split: Split, errors: RowErrors) -> Source:
     module = _module(scheme) if colon and scheme in _modules() else None
     if module is None or not hasattr(module, "open"):
         raise _no_scheme(spec, scheme)
-    source: FixedSource = module.open(rest, split, errors)
+    source: Source = module.open(rest, split, errors)
     if not source.undivided:
         numbered(split, source.name)
     return replace(source, notes=(*source.notes, *errors.notes(spec)))
+
+
+def brought(spec: str) -> SourceLibrary | None:
+    """The library of the source `spec`; None where `spec` does not name a source.
+
+    Raises UserError for a source that cannot be opened, or brings no library.
+    """
+    scheme, colon, rest = spec.partition(":")
+    if not (colon and rest and scheme in _modules() and hasattr(_module(scheme), "open")):
+        return None
+    found = open_source(spec).library
+    if found is None:
+        raise UserError(f"{spec} brings no library; clinic:s is a source that does")
+    return found
 
 
 def schemes() -> list[Scheme]:

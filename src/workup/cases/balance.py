@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from workup.cases.files import Lazy
 from workup.core.case import Case, Source
 from workup.core.errors import UserError, unknown
+from workup.core.lazy import Lazy
 
 
 def balanced(cases: Sequence[Case], *, power: float = 0.5, seed: int = 0) -> Sequence[Case]:

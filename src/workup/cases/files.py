@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import json
 import re
-from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Any, BinaryIO, TypeVar, overload
+from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from workup.core.case import Case, Source, with_cases
+from workup.core.case import Case, Source
 from workup.core.errors import CaseError, UserError, unknown
+from workup.core.lazy import Lazy
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -361,43 +360,6 @@ def numbered(split: Split, name: str) -> int:
     )
 
 
-class Lazy(Sequence[T]):
-    """Cases, or other things, made when they are indexed, the last few kept.
-
-    `make(index)` must be a function of its index alone. `labels`, where given, has one small
-    integer per case (its diagnosis), so that classes can be counted without making a single case.
-    `id_of(index)`, where given, is the id of a case, so that a case can be looked for without
-    making the others.
-    """
-
-    def __init__(
-        self,
-        size: int,
-        make: Callable[[int], T],
-        labels: array[int] | None = None,
-        keep: int = 256,
-        id_of: Callable[[int], str] | None = None,
-    ) -> None:
-        self._size, self._make, self.labels = size, lru_cache(keep)(make), labels
-        self.id_of = id_of
-
-    def __len__(self) -> int:
-        return self._size
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[T]: ...
-
-    def __getitem__(self, index: int | slice) -> T | list[T]:
-        if isinstance(index, slice):
-            return [self._make(i) for i in range(*index.indices(self._size))]
-        if not -self._size <= index < self._size:
-            raise IndexError(f"{index} of {self._size}")
-        return self._make(index % self._size)
-
-
 def evenly_spaced(cases: Sequence[T], most: int) -> Sequence[T]:
     """At most `most` of `cases`, evenly spaced, because a file may be sorted by diagnosis."""
     count = min(len(cases), most)
@@ -417,4 +379,4 @@ def every_case(source: Source) -> Source:
     def case(index: int) -> Case:
         return train[index] if index < len(train) else test[index - len(train)]
 
-    return with_cases(source, (), Lazy(len(train) + len(test), case))
+    return replace(source, train=(), test=Lazy(len(train) + len(test), case))

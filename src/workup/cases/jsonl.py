@@ -31,7 +31,6 @@ from pydantic import (
 from workup.cases.files import (
     ALL,
     LINE_LIMIT,
-    Lazy,
     Line,
     Split,
     checked,
@@ -44,10 +43,21 @@ from workup.cases.files import (
     read_object,
     view_of,
 )
-from workup.cases.leaks import Mask
 from workup.cases.rows import Filled, RowErrors
-from workup.core.case import Case, Fact, FixedSource, Item, Kind, Statement, Truth
+from workup.core.case import (
+    LONGEST_ENTITY,
+    MOST_STATEMENTS,
+    Case,
+    Fact,
+    Item,
+    Kind,
+    Source,
+    Statement,
+    Truth,
+)
 from workup.core.errors import CaseError, UserError
+from workup.core.lazy import Lazy
+from workup.core.leaks import Mask
 
 EXAMPLE = "jsonl:cases.jsonl"
 FIELDS = ("presentation diagnosis",)
@@ -59,10 +69,6 @@ Name = Annotated[Filled, Field(min_length=1, json_schema_extra=_PATTERN)]
 # What is compared by its letters loses blanks at its ends: "Flu " would be another disease.
 Trimmed = Annotated[str, AfterValidator(str.strip)]
 Term = Annotated[Name, AfterValidator(str.strip)]
-MOST_STATEMENTS = 100
-"""Statements of one reasoning process at most."""
-LONGEST_ENTITY = 200
-"""Characters of an entity or a relation at most."""
 Entity = Annotated[Name, Field(max_length=LONGEST_ENTITY)]
 _PHRASES = 5_000  # a file with more distinct findings than this is free text to a tiny policy
 
@@ -181,7 +187,7 @@ def schema() -> dict[str, Any]:
     }
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FILE` or `FILE#all`. Raises UserError, and CaseError where no line is a case."""
     place, view = view_of(rest, "jsonl", [ALL])
     path = existing(place)
@@ -260,15 +266,13 @@ class _Seen:
                 self.texts[fact.text] = None
 
 
-def _source(
-    name: str, path: Path, sides: tuple[array[int], array[int]], seen: _Seen
-) -> FixedSource:
+def _source(name: str, path: Path, sides: tuple[array[int], array[int]], seen: _Seen) -> Source:
     sidecar = _read_sidecar(path)
     items = [_item(item) for item in sidecar.items] if sidecar else _named_items(seen)
     diagnoses = tuple(sidecar.diagnoses) if sidecar else ()
     texts = tuple(seen.texts) if items and len(seen.texts) <= _PHRASES else ()
     train, test = (_rows(path, offsets) for offsets in sides)
-    return FixedSource(
+    return Source(
         name=name,
         train=train,
         test=test,

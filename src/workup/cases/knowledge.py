@@ -20,13 +20,15 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from workup.core.case import Case
 
 Array = NDArray[np.float64]
 Answer = tuple[str, ...]
@@ -333,6 +335,10 @@ class TabularKnowledge:
         if listed:
             gains[list(listed)] = self._exact_gains(weights, list(listed.values()))
         return _listed(gains)
+
+    def read(self, case: Case, headings: Iterable[str] | None = None) -> dict[str, Answer]:
+        """Nothing: its diagnoses bear the same names in every case."""
+        return {}
 
     def grouped(self, groups: Sequence[str]) -> TabularKnowledge:
         """The same model of diagnoses that are told apart by group alone.

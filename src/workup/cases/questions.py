@@ -1,7 +1,7 @@
 """What all question sets share: official parts, the answer's shape, the split of a stem.
 
 One source may have several files. A question set is a module that says how one record becomes cases
-(`Read`) and passes that to `question_source`.
+(`Read`). Most declare the rest (`QuestionSet`); others pass what they found to `question_source`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from unicodedata import normalize
 
 import numpy as np
 
-from workup.cases.files import ALL, Lazy, Split, existing, held_out, parse_object
-from workup.cases.leaks import WITHHELD
-from workup.cases.pieces import Piece, piece_at
+from workup.cases.files import ALL, M, Split, checked, existing, held_out, parse_object
+from workup.cases.pieces import Piece, piece_at, pieces
 from workup.cases.rows import RowErrors, sound
-from workup.core.case import Case, FixedSource, Truth
+from workup.core.case import Case, Source, Truth
 from workup.core.errors import CaseError, UserError, unknown
+from workup.core.lazy import Lazy
+from workup.core.leaks import WITHHELD
 
 SPLIT = "split"
 PARTS = ("train", "dev", "test")
@@ -225,6 +226,28 @@ def _official(part: np.ndarray) -> int | None:
     return next((code for code in codes if (part == code).any()), None)
 
 
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """A question set as a declaration: called as a source's `open`, it opens `FOLDER` or `FILE`.
+
+    A view may follow, as in `#VIEW`. `patterns` are the names of the set's files, and `roles` say
+    which words of a name stand for an official part (`files_of`). `read` makes cases of a record.
+    Calling it raises UserError and CaseError (file, line, field).
+    """
+
+    name: str
+    patterns: Sequence[str]
+    read: Read
+    notes: Sequence[str]
+    pieces: Callable[[Path], Iterator[Piece | CaseError]] = pieces
+    roles: dict[str, str] | None = None
+
+    def __call__(self, rest: str, split: Split, errors: RowErrors) -> Source:
+        request = asked(self.name, rest, split)
+        files = files_of(request.place, self.patterns, self.roles)
+        return question_source(request, errors, files, self.pieces, self.read, self.notes)
+
+
 def question_source(
     request: Spec,
     errors: RowErrors,
@@ -232,7 +255,7 @@ def question_source(
     pieces: Callable[[Path], Iterator[Piece | CaseError]],
     read: Read,
     notes: Sequence[str],
-) -> FixedSource:
+) -> Source:
     """The source over all records of `files`.
 
     Reads each once; keeps where they are. Raises UserError and CaseError.
@@ -256,7 +279,7 @@ def question_source(
         )
         raise errors.nothing(UserError(f"{request.place} has {what}{': ' + why if why else ''}."))
     remarks = (*_remarks(index, request, len(train) + len(test)), *notes)
-    return FixedSource(
+    return Source(
         request.name,
         _cases(files, index, train, read),
         _cases(files, index, test, read),
@@ -316,6 +339,11 @@ def _cases(files: Sequence[File], index: _Index, entries: np.ndarray, read: Read
 
 
 # making a case ------------------------------------------------------------------------------------
+
+
+def parsed(model: type[M], piece: Piece, file: File) -> M:
+    """The record as `model`. Raises CaseError (file, line, field)."""
+    return checked(model, row_of(piece, file), file=file.path, line=piece.line)
 
 
 def row_of(piece: Piece, file: File) -> dict[str, Any]:

@@ -301,9 +301,9 @@ def merge(
 ) -> None:
     """Write a run's policy with its adapters merged into it."""
     from workup.models.weights import write_merged
-    from workup.runs import policies
+    from workup.runs.policies import resolve
 
-    place = policies.path(policy)
+    place = resolve(policy).weights()
     if folder.exists():
         raise UserError(f"{folder} exists already; name a new folder")
     write_merged(place, folder)
@@ -447,20 +447,21 @@ def play(
     from workup.rl.rollout import TokenDoctor
     from workup.runs import Run
     from workup.runs.folder import is_run
+    from workup.runs.policies import resolve
     from workup.runs.policies.unseen import open_unseen
     from workup.runs.settings import PolicySettings, build, read
 
     if is_run(Path(source)):
         known = Run.open(source).config.get("cases")
         raise UserError(f"{source} is a run: type workup play {known} --against {source}")
-    opened, _ = open_unseen(source, [str(against)] if against else [], split)
-    name = str(against) if against else "random doctor"
-    given = build(PolicySettings, {**read(words or ()), "policy": name, "cases": source})
+    policy = resolve(str(against) if against else "random doctor")
+    opened, _ = open_unseen(source, [policy], split)
+    given = build(PolicySettings, {**read(words or ()), "policy": policy.name, "cases": source})
     rival = None
     if against is not None:
-        rival = TokenDoctor(open_model(as_trained(given), name).policy)
+        rival = TokenDoctor(open_model(as_trained(given, policy), policy).policy)
     index = secrets.randbelow(len(opened.test)) if case is None and len(opened.test) else case
-    world = encounter(given).open(opened)
+    world = encounter(given, policy).open(opened)
     play(opened, index=index, seed=seed, against=rival, environment=world)
 
 

@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 from workup.core.errors import UserError
 from workup.core.stages import SearchStage, Stage
 from workup.loops.training.loop import Plan
-from workup.runs import policies
 from workup.runs.folder import CHECKPOINTS
+from workup.runs.policies import resolve
 from workup.runs.settings import Settings
 
 LATE = ("tuning", "dpo")  # how many steps these take depends on what was kept
@@ -45,7 +45,7 @@ def _stages(
     """What is said of each stage that changes weights, and its keys."""
     from workup.engines.verl import mapping
 
-    values, model = settings.model_dump(), policies.path(settings.policy)
+    values, model = settings.model_dump(), resolve(settings.policy).weights()
     begun = [stage for stage in stages if not isinstance(stage, SearchStage)]
     for number, stage in enumerate(begun, start=1):
         if stage not in mapping.trained(values, stages):

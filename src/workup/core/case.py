@@ -5,10 +5,10 @@ Only the standard library is imported. Everything is frozen: a case that is read
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Kind(StrEnum):
@@ -63,6 +63,13 @@ class Item:
     kind: Kind = Kind.HISTORY
     parent: str | None = None
     cost: float = 1.0
+
+
+MOST_STATEMENTS = 100
+"""Statements of one reasoning process at most."""
+
+LONGEST_ENTITY = 200
+"""Characters of an entity or a relation at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,73 +175,121 @@ class Knowledge(Protocol):
         """
         ...
 
+    def read(self, case: Case, headings: Iterable[str] | None = None) -> Evidence:
+        """What passages of these headings say of the case's names, as evidence beside findings.
 
-class Source(Protocol):
-    """Where cases come from: `clinic:s`, `ddxplus:FOLDER`, `mediq:FILE`, `jsonl:FILE`.
-
-    Both sequences are lazy: a case is made or parsed when it is indexed. So a million cases need no
-    more memory than a hundred.
-    """
-
-    @property
-    def name(self) -> str:
-        """The source as the user wrote it."""
-        ...
-
-    @property
-    def train(self) -> Sequence[Case]: ...
-
-    @property
-    def test(self) -> Sequence[Case]: ...
-
-    @property
-    def items(self) -> Sequence[Item]:
-        """Everything that can be asked for; empty for free-text cases."""
-        ...
-
-    @property
-    def diagnoses(self) -> Sequence[str]:
-        """Every diagnosis name that can be the truth; empty if the answers are open."""
-        ...
-
-    @property
-    def phrases(self) -> Sequence[str]:
-        """Every fixed phrase of prompts and answers, for the tiny policy's vocabulary.
-
-        Empty for free text.
-        """
-        ...
-
-    @property
-    def knowledge(self) -> Knowledge | None: ...
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What the reader should know: rows skipped and why, simplifications, licences."""
-        ...
-
-    @property
-    def restricted(self) -> bool:
-        """Whether a data-use agreement forbids passing the text on.
-
-        Then only trusted endpoints may see it.
-        """
-        ...
-
-    @property
-    def undivided(self) -> bool:
-        """Whether the cases came as one set, so that Workup made the division into train and test.
-
-        A policy that was not trained on the set may then be evaluated on all of it. False if the
-        set has a test part of its own, if cases are generated on demand, or if `knowledge` was
-        estimated from the training side.
+        Without `headings`, what all passages would say. Empty where diagnoses bear the same names
+        in every case.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class FixedSource:
-    """A source whose parts are given."""
+class Document:
+    """What a collection of documents consists of, before it is cut into passages.
+
+    `level` is its level of evidence: 1 (systematic review) is the best, 6 (opinion) the weakest,
+    None is one that nobody has graded.
+    """
+
+    id: str
+    title: str
+    text: str
+    level: int | None = None
+
+
+class OwnNames(NamedTuple):
+    """The names that exist in one case alone, in the order of the diseases.
+
+    `links` lead from the document that names a disease to the one that says more of it. Both are
+    empty where diagnoses bear the same names in every case, and `links` where one document tells
+    all.
+    """
+
+    diagnoses: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+
+
+class SourceLibrary(Hashable, Protocol):
+    """The documents that a source brings, and the names that they are told in.
+
+    In most sources a diagnosis has one name. A source may also draw names anew for every case; then
+    its documents alone say what they mean (`own`). `query` and `tell` translate between the names
+    of a case and those that the documents were written with. Equal libraries have equal hashes.
+    """
+
+    @property
+    def name(self) -> str:
+        """What `environment.index` calls it."""
+        ...
+
+    @property
+    def hops(self) -> int:
+        """How many documents together say what a name means; 0 if names are the same everywhere."""
+        ...
+
+    @property
+    def statements(self) -> Sequence[str]:
+        """The statements of the knowledge behind it, in each wording, without full stops.
+
+        They are phrases for the tiny policy's vocabulary.
+        """
+        ...
+
+    def documents(self, seed: int = 0) -> Sequence[Document]:
+        """All documents; `seed` draws what in them is drawn.
+
+        With `hops` those that together say what a name means stand one after the other.
+        """
+        ...
+
+    def need(self, source: Source) -> None:
+        """Raises UserError if documents cannot be told in the names of the cases of `source`."""
+        ...
+
+    def own(self, case: Case) -> OwnNames:
+        """The names that the documents have in this case alone."""
+        ...
+
+    def query(self, case: Case, text: str) -> str:
+        """A doctor's query in the words of the documents."""
+        ...
+
+    def tell(self, case: Case, text: str) -> str:
+        """Text of a document in the case's names."""
+        ...
+
+    def fixed(self, text: str) -> Sequence[str]:
+        """The parts of a document's text that are told alike in all cases."""
+        ...
+
+    def references(self, case: Case) -> tuple[str, ...]:
+        """Reference reasoning from the case's findings to its diagnosis; () if it has none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where cases come from: `clinic:s`, `ddxplus:FOLDER`, `mediq:FILE`, `jsonl:FILE`.
+
+    - `name`: the source as the user wrote it
+    - `train`, `test`: lazy sequences, in which a case is made or parsed when it is indexed. So a
+      million cases need no more memory than a hundred
+    - `items`: everything that can be asked for; empty for free-text cases
+    - `diagnoses`: every name that can be the truth; empty if the answers are open
+    - `phrases`: every fixed phrase of prompts and answers, for the tiny policy's vocabulary; empty
+      for free text
+    - `knowledge`: the generative model, if there is one
+    - `library`: the documents that come with the cases, if any do
+    - `base`: the base of examinations that comes with the cases, as `environment.base` names it
+    - `notes`: what the reader should know: rows skipped and why, simplifications, licences
+    - `restricted`: whether a data-use agreement forbids passing the text on. Then only trusted
+      endpoints may see it
+    - `undivided`: whether the cases came as one set, so that Workup made the division into train
+      and test. A policy that was not trained on the set may then be evaluated on all of it. False
+      if the set has a test part of its own, if cases are generated on demand, or if `knowledge` was
+      estimated from the training side
+    """
 
     name: str
     train: Sequence[Case]
@@ -243,27 +298,8 @@ class FixedSource:
     diagnoses: Sequence[str] = ()
     phrases: Sequence[str] = ()
     knowledge: Knowledge | None = None
-    notes: Sequence[str] = field(default=())
+    library: SourceLibrary | None = None
+    base: str = ""
+    notes: Sequence[str] = ()
     restricted: bool = False
     undivided: bool = False
-
-
-def with_cases(
-    source: Source,
-    train: Sequence[Case],
-    test: Sequence[Case],
-    *notes: str,
-) -> FixedSource:
-    """`source` with other cases, and with further `notes` about them."""
-    return FixedSource(
-        source.name,
-        train,
-        test,
-        source.items,
-        source.diagnoses,
-        source.phrases,
-        source.knowledge,
-        (*source.notes, *notes),
-        source.restricted,
-        source.undivided,
-    )

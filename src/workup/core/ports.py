@@ -96,12 +96,9 @@ class Doctor(Protocol):
 class Environment(Protocol):
     """The other side of an encounter.
 
-    Stateless: the past comes in as an argument, so any turn can be replayed. The members come in
-    four groups: playing an encounter, knowing what it holds, the models in its roles, and training
-    in it. `environments.base.encounter.Encounter` has a default for most.
+    Stateless: the past comes in as an argument, so any turn can be replayed. `about`, `lessons` and
+    `roles` are its further sides. `environments.base.encounter.Encounter` has a default for each.
     """
-
-    # --- the encounter ---
 
     @property
     def max_turns(self) -> int:
@@ -136,12 +133,18 @@ class Environment(Protocol):
         """What asks the doctor to name the diagnosis now, in the case's language."""
         ...
 
-    # --- what can be known of it ---
+    @property
+    def about(self) -> About: ...
 
     @property
-    def phrases(self) -> Sequence[str]:
-        """All phrases of the environment's own, for a tiny policy's vocabulary."""
-        ...
+    def lessons(self) -> Lessons: ...
+
+    @property
+    def roles(self) -> Roles: ...
+
+
+class About(Protocol):
+    """What is known of an environment: what can be measured in it, and who bounds the results."""
 
     @property
     def asks(self) -> bool:
@@ -182,36 +185,39 @@ class Environment(Protocol):
         """
         ...
 
-    # --- roles ---
+
+class Lessons(Protocol):
+    """What an environment teaches a policy before it plays."""
 
     @property
-    def roles(self) -> Sequence[str]:
-        """The roles that a language model can play here: "simulator", "patient", "checker"."""
+    def phrases(self) -> Sequence[str]:
+        """All phrases of the environment's own, for a tiny policy's vocabulary."""
         ...
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
-        """This environment with `models` (role → model) in place of its built-in roles."""
-        ...
-
-    @property
-    def built_in(self) -> Environment:
-        """This environment with its built-in roles."""
-        ...
-
-    # --- training ---
 
     def demonstrate(
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
         """The index-th demonstration: the same arguments make the same one.
 
-        The built-in roles play in it. Raises UserError where none can be made from `source`.
+        Raises UserError where none can be made from `source`.
         """
         ...
 
     def conclusion(self, case: Case) -> tuple[str, str]:
         """The right diagnosis as a policy writes it: the action's beginning, and its rest."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The roles that language models can play in an environment.
+
+    `names` are "simulator", "patient", "checker" and the like. `played_by` makes the environment
+    with models (role → model) in place of its built-in roles; one without a model stays built-in.
+    """
+
+    names: tuple[str, ...]
+    played_by: Callable[[Mapping[str, Model]], Environment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,7 +466,7 @@ class Teaching:
         self, source: Source, environment: Environment, seed: int, index: int
     ) -> Demonstration:
         """The index-th demonstration, in the signature that `SftStage.demonstrate` needs."""
-        return environment.demonstrate(source, self, seed, index)
+        return environment.lessons.demonstrate(source, self, seed, index)
 
 
 Pair = tuple[Sample, Sample]  # an episode and another of the same case that it is preferred to
@@ -504,7 +510,39 @@ class Processes(Protocol):
         ...
 
 
-class Engine(Processes, Protocol):
+class LiveModel(Protocol):
+    """The model that an engine is training, with its weights as they are now."""
+
+    @property
+    def policy(self) -> LivePolicy:
+        """What samples with these weights; it is refreshed after every change."""
+        ...
+
+    def chat(self) -> Model:
+        """The policy as a chat model."""
+        ...
+
+    def scorer(self, name: str) -> Scorer:
+        """A new scorer: REFERENCE keeps the weights of this moment, LIVE follows the training."""
+        ...
+
+    def save(self, folder: Path, *, merged: bool = True) -> None:
+        """The main process writes a model folder, which appears whole.
+
+        With `merged` any policy can begin with it (`workup.models.weights.load`): adapters are
+        merged into the weights, or stand alone beside the name of their base model.
+        """
+        ...
+
+    def load(self, folder: Path) -> str:
+        """Takes the weights of a folder written with `merged=False`, in all processes or in none.
+
+        Returns why they do not fit; "" where they were taken.
+        """
+        ...
+
+
+class Engine(Protocol):
     """Trains a policy. The training loop is the engine's: it calls `collect` for samples.
 
     Each call of `sft`, `dpo` or `grpo` is one stage with checkpoints of its own. The same calls in
@@ -519,17 +557,10 @@ class Engine(Processes, Protocol):
     on_step: OnStep
 
     @property
-    def policy(self) -> LivePolicy:
-        """What samples with the weights as they are now; it is refreshed after every change."""
-        ...
+    def processes(self) -> Processes: ...
 
-    def chat(self) -> Model:
-        """The policy as it is now, as a chat model."""
-        ...
-
-    def scorer(self, name: str) -> Scorer:
-        """A new scorer: REFERENCE keeps the weights of this moment, LIVE follows the training."""
-        ...
+    @property
+    def live(self) -> LiveModel: ...
 
     def sft(
         self, batches: Iterable[Sequence[Demonstration | Sample]], steps: int, rate: Any
@@ -576,21 +607,6 @@ class Engine(Processes, Protocol):
     @property
     def stopped(self) -> bool:
         """Whether a stage was ended by `stop` before its last step."""
-        ...
-
-    def save(self, folder: Path, *, merged: bool = True) -> None:
-        """The main process writes a model folder, which appears whole.
-
-        With `merged` any policy can begin with it (`workup.models.weights.load`): adapters are
-        merged into the weights, or stand alone beside the name of their base model.
-        """
-        ...
-
-    def load(self, folder: Path) -> str:
-        """Takes the weights of a folder written with `merged=False`, in all processes or in none.
-
-        Returns why they do not fit; "" where they were taken.
-        """
         ...
 
     @property

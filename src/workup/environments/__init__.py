@@ -6,15 +6,18 @@ There is one module per environment, whose name is the environment's.
     environments/base/             what several are made from: no environment
 
 A module defines what `EnvironmentModule` says, and as `ROLES` the roles that models can play in it,
-if any. There is no registry.
+if any. There is no registry. From outside a class is an environment: see `load`.
 """
 
 from __future__ import annotations
 
+from inspect import getdoc, signature
 from pkgutil import iter_modules
+from types import SimpleNamespace
 from typing import Any, Protocol, cast
 
 from workup.core.case import Source
+from workup.core.errors import UserError
 from workup.core.extras import named
 from workup.core.ports import Environment
 
@@ -39,13 +42,42 @@ def names() -> list[str]:
 
 
 def load(name: str) -> EnvironmentModule:
-    """The built-in environment of this name, or what `package.module:attribute` names outside.
+    """The built-in environment of this name, or the class that `package.module:Class` names.
 
-    Raises UserError if there is no such environment, or if what is there is none.
+    The class is derived from `base.encounter.Encounter`, and is called with the source and the
+    settings. Its attribute `Settings`, a pydantic class, says what can be set: by default
+    `max_turns` alone, and then the class needs no `__init__`. Raises UserError if there is no such
+    environment, and for a class that lacks something.
     """
     known = {each: f"{__name__}.{each.replace('-', '_')}" for each in names()}
-    found = named("environment", name, known, _PARTS, "`workup methods` lists all")
-    return cast(EnvironmentModule, found)
+    hint = "`workup methods` lists all"
+    if ":" not in name:
+        return cast(EnvironmentModule, named("environment", name, known, _PARTS, hint))
+    return _outside(name, named("environment", name, known, (), hint))
+
+
+def _outside(name: str, found: Any) -> EnvironmentModule:
+    from workup.environments.base.encounter import Encounter, EncounterSettings  # loads numpy
+
+    if not (isinstance(found, type) and issubclass(found, Encounter)):
+        raise UserError(
+            f"'{name}' is no environment: name a class that is derived from "
+            f"{Encounter.__module__}.{Encounter.__name__}"
+        )
+    if missing := sorted(found.__abstractmethods__):
+        raise UserError(f"'{name}' is no environment: it lacks {', '.join(missing)}")
+    own = getattr(found, "Settings", EncounterSettings)
+    plain = found.__init__ is Encounter.__init__
+    try:
+        signature(found).bind("source", "settings")
+    except TypeError as error:
+        raise UserError(f"'{name}': write __init__(self, source, settings) ({error})") from error
+    made = SimpleNamespace(
+        summary=(getdoc(found) or "").partition("\n")[0],
+        Settings=own,
+        open=(lambda source, settings: found(settings.max_turns)) if plain else found,
+    )
+    return cast(EnvironmentModule, made)
 
 
 def settings() -> set[str]:

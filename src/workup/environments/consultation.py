@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 
-from workup.core.case import Source
-from workup.core.ports import Environment, Model
+from workup.core.case import Case, Source
+from workup.core.episode import Action, Observation, Turn
+from workup.core.ports import Model
 from workup.environments.base.discovery import Discovery
 from workup.environments.base.encounter import PartSettings
 from workup.environments.base.recorded import RecordedConsultation
@@ -24,19 +26,31 @@ class Settings(PartSettings):
 class Consultation(RecordedConsultation):
     """An `Environment`: the record answers, and language models can play two roles beside it."""
 
-    @property
-    def roles(self) -> tuple[str, ...]:
-        return ROLES
+    role_names = ROLES
+    simulator: SimulatedRecord | None = None
+    checker: Discovery | None = None
 
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
+    def with_models(self, models: Mapping[str, Model]) -> Consultation:
         """With a "simulator", what the record lacks is answered by that model (CR-2).
 
         With a "checker", what an answer reveals is what that model finds in it as well (CR-5).
         """
-        world = SimulatedRecord(self, models["simulator"]) if "simulator" in models else self
-        return (
-            Discovery(world, EntailmentJudge(models["checker"])) if "checker" in models else world
-        )
+        if not models:
+            return self
+        other = copy(self)
+        if "simulator" in models:
+            other.simulator = SimulatedRecord(self, models["simulator"])
+        if "checker" in models:
+            other.checker = Discovery(EntailmentJudge(models["checker"]))
+        return other
+
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
+        """Raises RolloutError when a model gives no usable answer."""
+        if self.simulator is None:
+            seen = self.reply(case, action)
+        else:
+            seen = await self.simulator.answer(case, past, action)
+        return seen if self.checker is None else await self.checker.found(case, seen)
 
 
 def open(source: Source, settings: Settings) -> Consultation:

@@ -15,13 +15,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from workup.cases.clinic.catalogue import Catalogue, Entry, clinic_catalogue, stains
 from workup.core.case import Case, Evidence, Item, Knowledge, Source, evidence_of
 from workup.core.episode import DIAGNOSE, MALFORMED, Action, Episode, Message, Observation, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Doctor, Environment, Model, Teaching
 from workup.core.text import THINK, neutralise, normalise
-from workup.environments.base.encounter import Encounter, EncounterSettings
+from workup.environments.base.encounter import Encounter, EncounterSettings, fitting
 from workup.environments.base.lexical import chinese
 from workup.environments.base.lists import (
     ANSWER,
@@ -35,8 +34,8 @@ from workup.environments.base.lists import (
 from workup.environments.base.lists import read as read_lists
 from workup.environments.base.ranked_doctor import RankedDoctor
 from workup.environments.base.ranked_teacher import MOST_CANDIDATES, RankedTeaching
-from workup.environments.base.rankers import Rankers
-from workup.environments.consultation import Consultation
+from workup.environments.base.rankers import rankers
+from workup.environments.base.withheld import Withholding
 from workup.environments.exams.exam_terms import read
 from workup.environments.exams.rages import (
     NOWHERE,
@@ -45,6 +44,7 @@ from workup.environments.exams.rages import (
     RagesSettings,
     refusal,
 )
+from workup.retrieval.hpo.rankings import Rankings
 from workup.roles.judges.assessor import Assessor
 from workup.roles.judges.exact import ExactExaminations, ExactRanking
 from workup.roles.judges.examinations import ExaminationJudge
@@ -229,6 +229,8 @@ class EvidenceSeeking(Encounter):
     and for an `index` that is none of rare diseases.
     """
 
+    role_names = ROLES
+
     def __init__(
         self,
         source: Source,
@@ -241,12 +243,13 @@ class EvidenceSeeking(Encounter):
         super().__init__(settings.max_turns)
         self.settings, self.source = settings, source
         self.rages = rages or ExamSimulator(source, settings.rages)
-        self.catalogue = _catalogue(source.diagnoses)
-        self._group = _everything(self.catalogue, source.diagnoses) if settings.vague else ""
-        self.ranking = ranking or ExactRanking(self.catalogue)
+        exact = ExactRanking.of(source.diagnoses)
+        self.catalogue = exact.catalogue
+        self._group = _everything(exact, source.diagnoses) if settings.vague else ""
+        self.ranking = ranking or exact
         self.examining = examining or ExactExaminations()
-        self._rankers = Rankers.over(settings.index)
-        self._record = Consultation(source.items, source.diagnoses)
+        self._rankings = Rankings.over(settings.index)
+        self._tell = Withholding(source.items, source.diagnoses)
         self._items = {self.rages.canonical(item.name): item for item in reversed(source.items)}
         self._named = lru_cache(maxsize=1 << 14)(self._read_order)
         for stage in settings.stages:
@@ -260,12 +263,12 @@ class EvidenceSeeking(Encounter):
 
     def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
         """With an index of rare diseases its exact rankers too, below the others."""
-        rankers = self._rankers.anchors(source, seed, self.known, self.write_lists)
-        return {**rankers, **super().anchors(source, seed)}
+        exact = rankers(self._rankings, source, seed, self.known, self.write_lists)
+        return {**exact, **super().anchors(source, seed)}
 
     @property
     def notes(self) -> Sequence[str]:
-        return self._rankers.notes
+        return self._rankings.notes
 
     def further_anchors(
         self, source: Source, knowledge: Knowledge, seed: int
@@ -304,8 +307,7 @@ class EvidenceSeeking(Encounter):
         wording = self._wording(case)
         lines = [neutralise(case.presentation)]
         if self.settings.told == "record":
-            told = replace(case, given=())
-            lines += [message.content for message in self._record.record(told).messages]
+            lines.append(" ".join(self._tell(case, fact) for fact in case.truth.facts))
         if self.max_turns == 1:
             lines.append(wording.conclude)
         elif self.settings.stages:
@@ -383,22 +385,20 @@ class EvidenceSeeking(Encounter):
 
     @property
     def examines(self) -> bool:
-        """Whether a judge knows the examinations: a model, or they are the pathology wing's."""
-        exact, items = isinstance(self.examining, ExactExaminations), self.source.items
-        return not exact or (bool(items) and all(stains(item.name) for item in items))
+        """Whether a judge knows the examinations: a model, or the catalogue has all of them."""
+        judge, items = self.examining, self.source.items
+        if not isinstance(judge, ExactExaminations):
+            return True
+        return bool(items) and all(judge.knows(item.name) for item in items)
 
     # --- roles ---
 
-    @property
-    def roles(self) -> Sequence[str]:
-        return ROLES
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
+    def with_models(self, models: Mapping[str, Model]) -> EvidenceSeeking:
         """This environment with models: two judge for the reward, a "simulator" writes results."""
         ranking, examining = models.get(RANKING), models.get(EXAMINING)
         simulator = models.get(SIMULATOR)
         return self.with_parts(
-            rages=self.rages.staffed(simulator) if simulator else None,
+            rages=self.rages.with_model(simulator) if simulator else None,
             ranking=RankingJudge(ranking) if ranking else None,
             examining=ExaminationJudge(examining) if examining else None,
         )
@@ -419,10 +419,6 @@ class EvidenceSeeking(Encounter):
             examining=examining or self.examining,
         )
 
-    @property
-    def built_in(self) -> Environment:
-        return EvidenceSeeking(self.source, self.settings)
-
     # --- training ---
 
     def demonstrate(
@@ -431,7 +427,7 @@ class EvidenceSeeking(Encounter):
         """Ranked lists of the exact posterior (`RankedTeaching`)."""
         own = self.settings
         teacher = RankedTeaching(self, teaching.focus, own.vague, self._group, own.lengths)
-        return teacher.demonstrate(source, seed, index)
+        return teacher.demonstrate(source, self, seed, index)
 
     # --- wording ---
 
@@ -518,24 +514,17 @@ def open(source: Source, settings: Settings) -> EvidenceSeeking:
 
 def seeking(environment: Environment) -> EvidenceSeeking:
     """`environment` itself. Raises UserError where it is another one."""
-    if not isinstance(environment, EvidenceSeeking):
-        raise UserError(
-            "this method is paid for ranked lists; leave out environment.name, or type "
-            "environment=evidence"
-        )
-    return environment
+    return fitting(
+        environment,
+        EvidenceSeeking,
+        "this method is paid for ranked lists; leave out environment.name, or type "
+        "environment=evidence",
+    )
 
 
-def _catalogue(diagnoses: Sequence[str]) -> Catalogue:
-    """The clinic's where it knows all of `diagnoses`; else they alone are diseases."""
-    known = clinic_catalogue()
-    if not diagnoses or all(known.find(name) for name in diagnoses):
-        return known
-    return Catalogue(Entry((name,), "", "") for name in diagnoses)
-
-
-def _everything(catalogue: Catalogue, diagnoses: Sequence[str]) -> str:
+def _everything(exact: ExactRanking, diagnoses: Sequence[str]) -> str:
     """The first of EVERYTHING that names all of `diagnoses`. Raises UserError where none does."""
+    catalogue = exact.catalogue
     wanted = [entry for name in diagnoses for entry in catalogue.find(name)[:1]]
     for name in EVERYTHING:
         around = catalogue.around(name)

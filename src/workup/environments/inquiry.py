@@ -14,12 +14,10 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from workup.cases.clinic.renamed import Names
-from workup.core.case import Case, Knowledge, Source
+from workup.core.case import Case, Knowledge, Source, SourceLibrary
 from workup.core.episode import ASK, DIAGNOSE, Action, Message, Observation, Turn
-from workup.core.ports import Doctor, Environment, Model, Retriever
+from workup.core.ports import Doctor, Model, Retriever
 from workup.core.text import neutralise, tagged
-from workup.environments import library
 from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.base.library_teacher import LibraryTeaching
 from workup.environments.base.patients import (
@@ -31,11 +29,14 @@ from workup.environments.base.patients import (
     played_by,
 )
 from workup.environments.base.personas import Personas
+from workup.environments.base.queries import hops
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.searched import opened
 from workup.environments.base.searchers import AskingSearcher
 from workup.environments.base.searching import SEARCH, SearchGrammar, Told
 from workup.environments.consultation import Consultation
+from workup.environments.library import Library
+from workup.environments.library import Settings as LibrarySettings
 
 UNREADABLE = "Please write one question, one search or one diagnosis."
 
@@ -44,7 +45,7 @@ ROLES = (PATIENT, CHECKER)
 summary = "questions to a patient and searches in a library in one budget, then one diagnosis"
 
 
-class Settings(PatientSettings, library.Settings):
+class Settings(PatientSettings, LibrarySettings):
     """What can be set where a patient is questioned and a library is searched."""
 
     told: Told = Field(
@@ -57,13 +58,14 @@ class Settings(PatientSettings, library.Settings):
         return replace(super().grammar, asks=True)
 
 
-class Inquiry(library.Library):
+class Inquiry(Library):
     """An `Environment`: the doctor asks the patient, searches the library, and diagnoses once.
 
     The built-in patient is the embedded one. `personas` are the manners of a model that plays it.
     """
 
     unreadable = UNREADABLE
+    role_names = ROLES
 
     def __init__(
         self,
@@ -71,13 +73,15 @@ class Inquiry(library.Library):
         record: Consultation,
         grammar: SearchGrammar,
         said: Sequence[str] = (),
+        *,
+        library: SourceLibrary | None = None,
         teaching: LibraryTeaching | None = None,
         personas: Personas | None = None,
     ) -> None:
         """Raises ValueError for a grammar without questions."""
         if not grammar.asks:
             raise ValueError(f"{grammar}: an inquiry has questions")
-        super().__init__(retriever, record, grammar, said, teaching)
+        super().__init__(retriever, record, grammar, said, library=library, teaching=teaching)
         self._personas = personas
         self.patient: Patient = EmbeddedPatient(record)
 
@@ -93,20 +97,11 @@ class Inquiry(library.Library):
     def asks(self) -> bool:
         return True
 
-    @property
-    def roles(self) -> tuple[str, ...]:
-        return ROLES
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
+    def with_models(self, models: Mapping[str, Model]) -> Inquiry:
         """This environment with models: a "patient" answers, a "checker" checks its answers."""
         patient = played_by(models, self.record, self._personas)
-        return self if patient is None else self._with(patient)
-
-    @property
-    def built_in(self) -> Environment:
-        return self._with(EmbeddedPatient(self.record))
-
-    def _with(self, patient: Patient) -> Inquiry:
+        if patient is None:
+            return self
         other = copy(self)
         other.patient = patient
         return other
@@ -114,13 +109,13 @@ class Inquiry(library.Library):
     def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
         """Those of a library, and who knows what the opening tells and neither asks nor searches.
 
-        In a renamed clinic nobody asks without searching: every name would be a guess.
+        Where names are drawn for every case nobody asks without searching: each would be a guess.
         """
         others = super().anchors(source, seed)
         if source.knowledge is None:
             return others
         told = BayesDiagnoser(source.knowledge, source.items, self.write, self.known)
-        if isinstance(source.knowledge, Names):
+        if hops(source):
             del others["random doctor"], others["greedy information"]
         return {"told information": told, **others}
 
@@ -163,12 +158,18 @@ class Inquiry(library.Library):
 
 
 def open(source: Source, settings: Settings) -> Inquiry:
-    """The environment with the library named by `index`, by default the cases' own clinic's.
+    """The environment with the library named by `index`, by default the one of `source`.
 
     Raises UserError if there is none (see `opened`), and for a persona that does not exist.
     """
     s = settings
-    retriever, said = opened(source, s.index)
-    record = Consultation(source.items, source.diagnoses, s.max_turns)
-    teaching = LibraryTeaching(s.grammar, s.refined, s.queried, s.open_books)
-    return Inquiry(retriever, record, s.grammar, said, teaching, s.personas)
+    retriever, library, said = opened(source, s.index)
+    return Inquiry(
+        retriever,
+        Consultation(source.items, source.diagnoses, s.max_turns),
+        s.grammar,
+        said,
+        library=library,
+        teaching=LibraryTeaching(s.grammar, s.refined, s.queried, s.open_books),
+        personas=s.personas,
+    )

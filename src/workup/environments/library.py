@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from workup.core.case import Passage, Source
+from workup.core.case import Passage, Source, SourceLibrary
 from workup.core.episode import DIAGNOSE, Action
-from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Environment, Retriever, Teaching
 from workup.core.text import THINK, tagged
+from workup.environments.base.encounter import fitting
 from workup.environments.base.library_teacher import OPEN_BOOKS, LibraryTeaching, Refined
 from workup.environments.base.searched import Searched, SearchedSettings, opened
 from workup.environments.base.searching import (
@@ -84,10 +84,12 @@ class Library(Searched):
         record: Consultation,
         grammar: SearchGrammar | None = None,
         said: Sequence[str] = (),
+        *,
+        library: SourceLibrary | None = None,
         teaching: LibraryTeaching | None = None,
     ) -> None:
         """`teaching` makes the demonstrations; by default one of the same grammar."""
-        super().__init__(retriever, record, grammar, said)
+        super().__init__(retriever, record, grammar, said, library)
         self._teaching = teaching or LibraryTeaching(self.grammar)
 
     @property
@@ -106,7 +108,7 @@ class Library(Searched):
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
         """Episodes and open books (`LibraryTeaching`); of `teaching` the focus alone counts."""
-        return self._teaching.demonstrate(source, self.built_in, seed, index, teaching.focus)
+        return self._teaching.demonstrate(source, self, seed, index, teaching.focus)
 
     def read(self, text: str) -> Action:
         """The first search or diagnosis that says something; "malformed" if there is none.
@@ -175,17 +177,17 @@ def open_library(
     index: str = "",
     teaching: LibraryTeaching | None = None,
 ) -> Library:
-    """The environment with the library named by `index`, by default the clinic's own.
+    """The environment with the library named by `index`, by default the one of `source`.
 
     Raises UserError if there is none (see `opened`).
     """
-    retriever, said = opened(source, index)
+    retriever, library, said = opened(source, index)
     record = Consultation(source.items, source.diagnoses, grammar.max_turns)
-    return Library(retriever, record, grammar, said, teaching)
+    return Library(retriever, record, grammar, said, library=library, teaching=teaching)
 
 
 def open(source: Source, settings: Settings) -> Library:
-    """The library named by `index`, or that of the clinic whose cases `source` holds."""
+    """The library named by `index`, or the one that `source` brings."""
     s = settings
     teaching = LibraryTeaching(s.grammar, s.refined, s.queried, s.open_books)
     return open_library(source, s.grammar, s.index, teaching)
@@ -193,9 +195,9 @@ def open(source: Source, settings: Settings) -> Library:
 
 def library_of(environment: Environment) -> Library:
     """`environment`. Raises UserError where it is no library."""
-    if not isinstance(environment, Library):
-        raise UserError(
-            "this method is paid for searches in a library; leave out environment.name, or type "
-            "environment=library or environment=inquiry"
-        )
-    return environment
+    return fitting(
+        environment,
+        Library,
+        "this method is paid for searches in a library; leave out environment.name, or type "
+        "environment=library or environment=inquiry",
+    )

@@ -16,7 +16,7 @@ from string import ascii_uppercase
 
 from workup.core.case import Case, Source
 from workup.core.episode import ASK, DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
-from workup.core.ports import Environment, Model
+from workup.core.ports import Model
 from workup.core.text import THINK, blocks, neutralise
 from workup.environments.base.encounter import Encounter, PartSettings
 from workup.environments.base.lexical import chinese
@@ -117,6 +117,8 @@ class Questioning(Encounter):
     further question gets no reply.
     """
 
+    role_names = ROLES
+
     def __init__(
         self,
         record: Consultation,
@@ -128,11 +130,6 @@ class Questioning(Encounter):
         super().__init__(max_turns, share)
         self._record, self._personas = record, personas
         self.patient = patient or EmbeddedPatient(record)
-
-    @property
-    def built_in(self) -> Questioning:
-        """This environment with the embedded patient."""
-        return Questioning(self._record, None, self.max_turns, share=self.share)
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -151,11 +148,7 @@ class Questioning(Encounter):
         ]
         return (*own, *_GRAMMAR, *self.patient.phrases)
 
-    @property
-    def roles(self) -> tuple[str, ...]:
-        return ROLES
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
+    def with_models(self, models: Mapping[str, Model]) -> Questioning:
         """This environment with models: a "patient" answers, a "checker" checks its answers.
 
         Without a patient the checker checks nothing here; a reward may ask it what a doctor has

@@ -9,24 +9,21 @@ are of the kinds "search" and "diagnose".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pydantic import Field
 
-from workup.cases.clinic.graph import canonical, reference, stated, statements, verbalise
-from workup.cases.clinic.library import library
-from workup.cases.clinic.renamed import heard, said, unmarked
-from workup.cases.jsonl import MOST_STATEMENTS
-from workup.core.case import Case, Passage, Source
+from workup.core.case import MOST_STATEMENTS, Case, Passage, Source, SourceLibrary
 from workup.core.episode import DIAGNOSE, Action, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Environment, Model, Retriever, Teaching
 from workup.core.text import THINK, normalise, tagged
+from workup.environments.base.encounter import fitting
 from workup.environments.base.reasoning_teacher import MOST_REPEATED, ReasoningTeaching
-from workup.environments.base.searched import CLINIC, Searched, SearchedSettings, clinic_of, opened
+from workup.environments.base.searched import Searched, SearchedSettings, opened
 from workup.environments.base.searching import SEARCH, SearchGrammar
 from workup.environments.base.thoughts import ANSWER, DOCUMENT, document, read
 from workup.environments.consultation import Consultation
@@ -65,13 +62,13 @@ class Settings(SearchedSettings):
 class Known:
     """What is known of cases and documents without asking anyone.
 
-    `levels` are the evidence levels of documents by id. `clinic` is the subset of the built-in
-    clinic that the cases come from; "" if they come from elsewhere. `name` gives the one name of
-    an entity's synonyms, and `most` is how many statements a model reads from one thought.
+    `levels` are the evidence levels of documents by id. `library` is the one that comes with the
+    cases, if any does. `name` gives the one name of an entity's synonyms, and `most` is how many
+    statements a model reads from one thought.
     """
 
     levels: Mapping[str, int] = field(default_factory=dict)
-    clinic: str = ""
+    library: SourceLibrary | None = None
     name: Normaliser = normalise
     most: int = MOST_STATEMENTS
 
@@ -80,6 +77,7 @@ class Reasoning(Searched):
     """An `Environment`: the doctor thinks, searches while it thinks, and answers once."""
 
     unreadable = UNREADABLE
+    role_names = ROLES
 
     def __init__(
         self,
@@ -88,26 +86,26 @@ class Reasoning(Searched):
         grammar: SearchGrammar,
         said: Sequence[str] = (),
         *,
+        library: SourceLibrary | None = None,
         known: Known | None = None,
-        reader: StatementReader | None = None,
-        grader: LevelJudge | None = None,
     ) -> None:
-        """`reader` and `grader` serve rewards; the built-in reader knows the clinic's sentences."""
-        super().__init__(retriever, record, grammar, said)
-        self._known, self._grader = known or Known(), grader
-        self.reader: StatementReader = reader or ExactStatements()
+        super().__init__(retriever, record, grammar, said, library)
+        self._known = known or Known()
+        self.reader: StatementReader = ExactStatements()
+        self._grader: LevelJudge | None = None
         self.teaching = ReasoningTeaching(grammar)
 
     def canonical(self, name: str) -> str:
         """The one name of an entity's synonyms: the clinic's where its sentences are read."""
-        exact = isinstance(self.reader, ExactStatements)
-        return canonical(name) if exact else self._known.name(name)
+        if isinstance(self.reader, ExactStatements):
+            return self.reader.canonical(name)
+        return self._known.name(name)
 
     @property
     def readable(self) -> bool:
         """Whether the statements of a thought can be read: by a model, or exactly in a clinic."""
         exact = isinstance(self.reader, ExactStatements)
-        return not exact or bool(self._known.clinic or self._known.levels)
+        return not exact or bool(self._known.library or self._known.levels)
 
     @property
     def graded(self) -> bool:
@@ -117,9 +115,9 @@ class Reasoning(Searched):
     async def levels(self, turn: Turn) -> tuple[int, ...]:
         """The evidence levels, 1 to 6, of the documents that the turn's search returned.
 
-        They are known of a clinic's own documents. If one of them is not known, the role `grader`
-        grades all documents of the turn. Raises RolloutError if it cannot, UserError if nobody has
-        the role.
+        They are known of documents that come with cases. If one of them is not known, the role
+        `grader` grades all documents of the turn. Raises RolloutError if it cannot, UserError if
+        nobody has the role.
         """
         passages = turn.observation.passages or ()
         known = [self._known.levels.get(passage.id.partition("#")[0]) for passage in passages]
@@ -133,36 +131,19 @@ class Reasoning(Searched):
         return await self._grader.levels(passages)
 
     def references(self, case: Case) -> tuple[str, ...]:
-        """Reference reasoning for the case: its own, or what the built-in clinic's graph says."""
-        if case.truth.references or not self._known.clinic:
+        """Reference reasoning for the case: its own, or what the library with the cases says."""
+        if case.truth.references or self._known.library is None:
             return case.truth.references
-        found = [fact.item for fact in (*case.given, *case.truth.facts)]
-        steps = reference(self._known.clinic, heard(case, case.truth.diagnosis), found)
-        return (said(case, " ".join(map(verbalise, steps))),) if steps else ()
+        return self._known.library.references(case)
 
-    @property
-    def roles(self) -> Sequence[str]:
+    def with_models(self, models: Mapping[str, Model]) -> Reasoning:
         """Rewards ask them: for the statements of a thought, and for the level of a document."""
-        return ROLES
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
-        extractor, grader = models.get(EXTRACTOR), models.get(GRADER)
-        return self._with(
-            self._reads(extractor) if extractor else self.reader,
-            ModelLevels(grader) if grader else self._grader,
-        )
-
-    def _reads(self, model: Model) -> ModelStatements:
-        most = self._known.most
-        return ModelStatements(model, most, TOKENS * most // MOST_STATEMENTS)
-
-    @property
-    def built_in(self) -> Environment:
-        return self._with(None, None)
-
-    def _with(self, reader: StatementReader | None, grader: LevelJudge | None) -> Reasoning:
-        other = copy(self)
-        other.reader, other._grader = reader or ExactStatements(), grader
+        other, most = copy(self), self._known.most
+        if EXTRACTOR in models:
+            tokens = TOKENS * most // MOST_STATEMENTS
+            other.reader = ModelStatements(models[EXTRACTOR], most, tokens)
+        if GRADER in models:
+            other._grader = ModelLevels(models[GRADER])
         return other
 
     @property
@@ -218,7 +199,7 @@ class Reasoning(Searched):
 
 
 def open(source: Source, settings: Settings) -> Reasoning:
-    """The library named by `index`, or that of the clinic whose cases `source` holds."""
+    """The library named by `index`, or the one that `source` brings."""
     grammar = SearchGrammar(
         subqueries=0,
         passages=settings.passages,
@@ -228,31 +209,37 @@ def open(source: Source, settings: Settings) -> Reasoning:
         max_turns=settings.max_turns,
         shuffled=settings.shuffled,
     )
-    retriever, said = opened(source, settings.index)
+    retriever, library, said = opened(source, settings.index)
     record = Consultation(source.items, source.diagnoses, grammar.max_turns)
-    clinic, shelf = clinic_of(source.name), settings.index or source.name
-    levels, told = _shelf(shelf.removeprefix(CLINIC)) if clinic_of(shelf) else ({}, ())
+    levels, told = _graded(library) if library else ({}, ())
     # A tiny policy cannot spell out a sentence, so each statement is one of its tokens.
-    phrases = (*unmarked((*(statements(clinic) if clinic else ()), *told)), *said)
-    known = Known(levels, clinic, normaliser(settings.synonyms), settings.statements)
-    world = Reasoning(retriever, record, grammar, phrases, known=known)
+    own = _phrases(source.library, source.library.statements) if source.library else ()
+    phrases = (*own, *told, *said)
+    known = Known(levels, source.library, normaliser(settings.synonyms), settings.statements)
+    world = Reasoning(retriever, record, grammar, phrases, library=library, known=known)
     world.teaching = ReasoningTeaching(grammar, settings.queried, settings.repeated)
     return world
 
 
 @lru_cache(maxsize=4)
-def _shelf(place: str) -> tuple[Mapping[str, int], tuple[str, ...]]:
-    """A clinic's library: the evidence level of each document, and all statements made there."""
-    documents = list(library(place))
-    said = dict.fromkeys(each for document in documents for each in stated(document.text))
-    return {document.id: document.level for document in documents}, tuple(said)
+def _graded(library: SourceLibrary) -> tuple[Mapping[str, int], tuple[str, ...]]:
+    """The evidence level of each document, and the phrases of all statements made there."""
+    documents, reader = library.documents(), ExactStatements()
+    made = (said for document in documents for said, _ in reader.stated(document.text))
+    levels = {each.id: each.level for each in documents if each.level is not None}
+    return levels, _phrases(library, dict.fromkeys(made))
+
+
+def _phrases(library: SourceLibrary, statements: Iterable[str]) -> tuple[str, ...]:
+    """What of the statements is told alike in all cases."""
+    return tuple(part for said in statements for part in library.fixed(said))
 
 
 def reasoning_of(environment: Environment) -> Reasoning:
     """`environment`. Raises UserError where it is another one."""
-    if not isinstance(environment, Reasoning):
-        raise UserError(
-            "this method is paid for a thought with searches in it; leave out environment.name, or "
-            "type environment=reasoning"
-        )
-    return environment
+    return fitting(
+        environment,
+        Reasoning,
+        "this method is paid for a thought with searches in it; leave out environment.name, or "
+        "type environment=reasoning",
+    )

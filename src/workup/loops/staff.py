@@ -36,7 +36,8 @@ class Staff:
     measures may be several models, with commas between them; in the environment the first of them
     plays. `account` names the run in the ledger. `measures` are further measures of evaluations,
     `measuring` the models that they ask, by role and by name. `roles` is the assignment that holds
-    here: a role that only workup.yaml names is left out if it has no place. Raises UserError for a
+    here: a role that only workup.yaml names is left out if it has no place. `environment` has the
+    models in its roles, `built_in` none. Raises UserError for a
     role of the user's that neither the judge, nor `environment`, nor a measure has, and for models
     that cannot be opened.
     """
@@ -50,7 +51,7 @@ class Staff:
         measures: Sequence[str] = (),
     ) -> None:
         self._warnings: list[str] = []
-        taken = (*environment.measures, *measures)
+        taken = (*environment.about.measures, *measures)
         measured = extra.roles(taken)
         self.roles = self._assigned(settings, environment, measured)
         several = {"judge", *extra.panels(taken)}
@@ -68,8 +69,10 @@ class Staff:
         self.measuring = {role: each for role, each in models.items() if role in measured}
         judges: Mapping[str, Model] = models.pop("judge", {})
         self.models = {role: next(iter(each.values())) for role, each in models.items()}
-        own = {role: model for role, model in self.models.items() if role in environment.roles}
-        self.environment = environment.staffed(own) if own else environment
+        roles = environment.roles
+        own = {role: model for role, model in self.models.items() if role in roles.names}
+        self.built_in = environment
+        self.environment = roles.played_by(own) if own else environment
         self.judge = self._judge(judges)
         if "simulator" in models and source.knowledge is not None:
             self._warnings.append(CLOSED)
@@ -78,7 +81,7 @@ class Staff:
         self, settings: SupportSettings, environment: Environment, measured: Set[str]
     ) -> dict[str, str]:
         kind = type(environment).__name__.lower()
-        known = dict.fromkeys(("judge", *sorted(measured), *environment.roles))
+        known = dict.fromkeys(("judge", *sorted(measured), *environment.roles.names))
         for role in settings.roles:
             if role in known:
                 continue

@@ -130,7 +130,7 @@ def measure(
     - diagnosed, out_of_turns, out_of_tokens, failed: 0 or 1 for each `Ending`
     - cost: the sum of `costs` by item name over the questions; an item without a cost counts 1
     """
-    asks, costs = environment.asks, costs or {}
+    asks, costs = environment.about.asks, costs or {}
     malformed = sum(turn.action.kind == MALFORMED for turn in episode.turns)
     return {
         "accuracy": float(correct),
@@ -143,8 +143,8 @@ def measure(
         **({"not_understood": facts.not_understood(episode)} if asks else {}),
         "malformed": malformed / len(episode.turns) if episode.turns else None,
         **{ending.name.lower(): float(episode.ending is ending) for ending in Ending},
-        **(_retrieval(episode) if environment.searches else {}),
-        **({"ddx": ddx(episode)} if LISTS in environment.measures else {}),
+        **(_retrieval(episode) if environment.about.searches else {}),
+        **({"ddx": ddx(episode)} if LISTS in environment.about.measures else {}),
         "cost": sum(
             costs.get(turn.observation.item, 1.0)
             for turn in episode.turns

@@ -15,9 +15,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, JsonValue
 
-from workup.cases.clinic.graph import canonical
-from workup.cases.jsonl import MOST_STATEMENTS
-from workup.core.case import Case, Source, Statement
+from workup.core.case import MOST_STATEMENTS, Case, Source, Statement
 from workup.environments.base.thoughts import Process
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step, StepSettings
 from workup.roles.judges.statements import VERSION, ExactStatements, ModelStatements
@@ -70,7 +68,7 @@ def exact(case: Case, source: Source) -> Outcome:
     processes = list(map(Process.of, case.truth.references))
     reader = ExactStatements()
     read = [reader.found(process.thought, process.passages) for process in processes]
-    return _with(case, read, LEAST, canonical)
+    return _with(case, read, LEAST, reader.canonical)
 
 
 def _with(

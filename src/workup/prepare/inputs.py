@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict
 from workup.cases import jsonl, open_source
 from workup.cases.files import (
     DOCUMENT_LIMIT,
-    Lazy,
     Line,
     checked,
     existing,
@@ -27,8 +26,9 @@ from workup.cases.files import (
 )
 from workup.cases.jsonl import ProvenanceLine
 from workup.cases.rows import Filled, RowErrors
-from workup.core.case import Case, FixedSource, Source, Truth
+from workup.core.case import Case, Source, Truth
 from workup.core.errors import CaseError, UserError, unknown
+from workup.core.lazy import Lazy
 
 SPLITS = ("all", "train", "test")
 
@@ -115,7 +115,7 @@ def _folder(name: str, folder: Path, errors: RowErrors) -> Source:
     def make(i: int) -> Case:
         return _report(sound[i].stem, _text(sound[i]))
 
-    return FixedSource(name, (), Lazy(len(sound), make), notes=errors.notes(name, listed=False))
+    return Source(name, (), Lazy(len(sound), make), notes=errors.notes(name, listed=False))
 
 
 def _text(path: Path) -> str:
@@ -156,7 +156,7 @@ def _lines(name: str, path: Path, errors: RowErrors) -> Source:
         return _report(row.id, row.text)
 
     notes = errors.notes(name, listed=False)
-    return FixedSource(name, (), Lazy(len(offsets), make), notes=notes, restricted=restricted)
+    return Source(name, (), Lazy(len(offsets), make), notes=notes, restricted=restricted)
 
 
 def _report(id: str, text: str) -> Case:

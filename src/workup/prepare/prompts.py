@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from workup.cases.leaks import Mask
 from workup.core.case import Case, Fact
 from workup.core.episode import Message
+from workup.core.leaks import Mask
 from workup.core.ports import Request
 from workup.core.text import normalise
 from workup.prepare.answers import right

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.core.case import Case, FixedSource
+from workup.core.case import Case, Source
 from workup.core.episode import Ending
 from workup.core.errors import RolloutError
 from workup.core.ports import Model
@@ -129,7 +129,7 @@ async def _searched(case: Case, aids: Aids, sample: int) -> str | None:
 def _library(index: str, passages: int, turns: int) -> Reasoning:
     """The environment over a library, for cases from anywhere; only their presentation is told."""
     told = Settings(index=index, passages=passages, max_turns=turns, told="presentation")
-    return open_reasoning(FixedSource("references", (), ()), told)
+    return open_reasoning(Source("references", (), ()), told)
 
 
 async def _soundness(case: Case, text: str, judge: Model) -> int:

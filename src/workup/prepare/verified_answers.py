@@ -91,9 +91,7 @@ class _Cast:
             )
         if settings.simulator:
             models[SIMULATOR] = aids.open(settings.simulator)
-        staffed = world.staffed(models)
-        assert isinstance(staffed, EvidenceSeeking)
-        return cls(staffed, OptionJudge(judge), aids)
+        return cls(world.with_models(models), OptionJudge(judge), aids)
 
 
 async def apply(case: Case, aids: Aids) -> Outcome:

@@ -53,7 +53,7 @@ class Side:
     @property
     def cases(self) -> str:
         """The source and the split of its cases, for a reader."""
-        split = self.run.settings["split"]
+        split = self.run.settings.get("split")
         return f"{self.run.config.get('cases')}, {'whole' if split is None else f'split {split}'}"
 
     @property

@@ -1,7 +1,7 @@
 """Search over document collections: one file per backend, one port.
 
-`open_retriever` turns a word into a Retriever: an index folder, the address of a server, a clinic's
-built-in library.
+`open_retriever` turns a word into a Retriever: an index folder, the address of a server, or a
+source that brings a library.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workup.cases import brought
 from workup.core.errors import UserError
+
+__all__ = ["FORMS", "JOINED", "SERVERS", "brought", "finder", "local", "open_retriever"]
 
 if TYPE_CHECKING:
     from workup.retrieval.batching import Together
@@ -69,24 +72,14 @@ def _find(spec: str, kind: str, seed: int, patient: bool) -> Find:
 
 
 def local(spec: str, *, kind: str = "", seed: int = 0) -> Index:
-    """The index in a folder, or of a clinic's built-in library ("clinic:s").
+    """The index in a folder, or of the library that a source brings ("clinic:s").
 
     The latter is made in memory. Raises UserError.
     """
     from workup.retrieval.index import Index
 
-    if spec.startswith("clinic:"):
-        return _clinic(spec.removeprefix("clinic:"), seed)
+    if (library := brought(spec)) is not None:
+        return Index.of(library.documents(seed))
     if not Path(spec).is_dir():
         raise UserError(f"no library '{spec}': name {FORMS}")
     return Index.open(Path(spec), kind)
-
-
-def _clinic(subset: str, seed: int) -> Index:
-    from workup.cases.clinic.library import library
-    from workup.retrieval.corpus import Document
-    from workup.retrieval.index import Index
-
-    return Index.of(
-        Document(document.id, document.title, document.text) for document in library(subset, seed)
-    )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 from xml.etree import ElementTree
 
+from workup.core.case import Document
 from workup.core.errors import UserError
 from workup.core.extras import wanted
 from workup.retrieval.words import plain
@@ -22,15 +23,6 @@ LARGEST = 64 * 2**20
 
 READ_AT_ONCE = 512
 """Rows of a Parquet file that are in memory at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """What a corpus consists of, before it is cut into passages."""
-
-    id: str
-    title: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

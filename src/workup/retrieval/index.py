@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from workup.core.case import Passage
+from workup.core.case import Document, Passage
 from workup.core.disk import hold
 from workup.core.errors import UserError, unknown
 from workup.retrieval import bm25, corpus, dense, sparse, store
@@ -316,7 +316,7 @@ class Index:
 
     @classmethod
     def of(
-        cls, documents: Iterable[corpus.Document], *, tokens: int = 256, language: str = "english"
+        cls, documents: Iterable[Document], *, tokens: int = 256, language: str = "english"
     ) -> Index:
         """An index of `documents` by their words in memory, without a file."""
         names = Names()

@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from workup.cases.publications import publications
+from workup.core.case import Case, Passage
+
 _RESTS = re.compile(r" \[(PMID:\d{1,12}(?:;PMID:\d{1,12}){0,99})\]")
 MOST = 100
 """Publications that an id can name; a document that rests on more is never one patient's own."""
@@ -29,6 +32,12 @@ def rests_on(id: str, publications: frozenset[str]) -> bool:
     """Whether the passage of this id rests on nothing but `publications`."""
     found = _RESTS.search(id)
     return found is not None and publications.issuperset(found[1].split(";"))
+
+
+def without_own(passages: Sequence[Passage], case: Case) -> list[Passage]:
+    """The passages that do not rest on the case's own publications alone."""
+    own = publications(case)
+    return [passage for passage in passages if not rests_on(passage.id, own)]
 
 
 def subject(id: str) -> str:

@@ -14,11 +14,11 @@ from typing import Any, Self, overload
 
 import numpy as np
 
-from workup.core.case import Passage
+from workup.core.case import Document, Passage
 from workup.core.disk import whole_file
 from workup.core.errors import UserError
 from workup.retrieval import words
-from workup.retrieval.corpus import Document, Fields, documents
+from workup.retrieval.corpus import Fields, documents
 from workup.retrieval.names import COUNTED, Names
 from workup.retrieval.names import JOURNAL as NAMES
 

@@ -148,7 +148,7 @@ class _Suite(_Config):
 
 
 def config(values: Mapping[str, Any]) -> None:
-    """Checks config.yaml, translated into present words (`older.translated`)."""
+    """Checks config.yaml."""
     _fits(_Suite if values.get("kind") == SUITE else _Config, values)
 
 

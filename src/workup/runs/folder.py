@@ -43,7 +43,6 @@ from workup.runs.files import (
     write_json,
     write_whole,
 )
-from workup.runs.older import ANCHORS, translated
 from workup.runs.record import Outcome, Record
 from workup.runs.store import Store, as_written, conditions
 from workup.runs.untouched import Untouched
@@ -160,12 +159,8 @@ class Run:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings among `config`, without the run's notes about itself.
-
-        Runs older than the setting `split` have a split drawn by their seed.
-        """
-        settings = {name: value for name, value in self.config.items() if name not in NOTED}
-        return {"split": settings.get("seed", 0), **settings}
+        """The settings among `config`, without the run's notes about itself."""
+        return {name: value for name, value in self.config.items() if name not in NOTED}
 
     @property
     def restricted(self) -> bool:
@@ -175,7 +170,7 @@ class Run:
     @property
     def anchors(self) -> tuple[str, ...]:
         """The anchors' labels, from the lowest to the highest."""
-        return tuple(self.config.get("anchors", ANCHORS))
+        return tuple(self.config.get("anchors", ()))
 
     @property
     def account(self) -> str:
@@ -363,7 +358,7 @@ def _write_config(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The configuration of the run in the folder `path`, in present words.
+    """The configuration of the run in the folder `path`.
 
     Raises UserError where there is no run, and DamagedError for a config.yaml that was cut off or
     is none of a run.
@@ -379,7 +374,6 @@ def read_config(path: Path) -> dict[str, Any]:
                 f"{file}: its last line '{_END}' is missing, so the file seems to be cut off; "
                 "restore it, or add that line if it is whole"
             )
-        config = translated(config)
         checked.config(config)
     except UserError as error:
         raise DamagedError(str(error)) from None

@@ -443,7 +443,10 @@ def _open(
     family: dict[str, LanguageModel] = {}
     for width, layers in FAMILY:
         model, tokenizer = build(
-            source, environment.phrases, TinySettings(width=width, layers=layers), settings.seed
+            source,
+            environment.lessons.phrases,
+            TinySettings(width=width, layers=layers),
+            settings.seed,
         )
         family[f"tiny {width}×{layers}"] = LocalModel(follow(model.eval(), tokenizer, How()))
     return family

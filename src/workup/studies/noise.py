@@ -20,6 +20,7 @@ from workup.core.errors import RolloutError, UserError
 from workup.core.statistics import SHARE, Estimate, interval, paired
 from workup.core.text import normalise
 from workup.environments.base.lexical import chinese
+from workup.environments.base.withheld import withheld
 from workup.loops.evaluation.arms import labels
 from workup.methods.promed.shapley import (
     ShapleySettings,
@@ -42,7 +43,6 @@ from workup.studies.base.likelihood import (
     by_case,
     opened,
     weights,
-    withheld,
 )
 from workup.studies.base.result import (
     INTERVALS,
@@ -269,7 +269,7 @@ def noise(case: Case, pool: Sequence[Case], own: Sequence[Fact], settings: Setti
     for fact in _foreign(case, pool, rng):
         if fact.item in items or normalise(fact.text) in texts:
             continue
-        found.append(withheld(case, Fact(f"noise{len(found)}", fact.item, fact.text)))
+        found.append(Fact(f"noise{len(found)}", fact.item, withheld(case, fact)))
         texts.add(normalise(fact.text))
         items |= {fact.item} - {""}
         if len(found) == wanted:

@@ -30,10 +30,10 @@ from workup.methods.promed.question_gains import Weighing, question_gains
 from workup.methods.promed.understanding import identified
 from workup.report.sheets import Sheet
 from workup.rl.running import run_to_end
-from workup.roles.endpoint import ENDPOINT
 from workup.roles.fence import clean
 from workup.roles.judges.assessor import Rubric, consult
 from workup.runs import Record, Run
+from workup.runs.policies import resolve
 from workup.runs.settings import PolicySettings
 from workup.studies.base import plots
 from workup.studies.base.agreement import krippendorff
@@ -498,12 +498,13 @@ def run(task: StudyTask) -> QuestionQuality:
 
 
 def _scorer(policy: str) -> Scorer:
-    if policy.startswith(ENDPOINT):
+    named = resolve(policy)
+    if named.endpoint:
         raise UserError(
             f"scorer={policy}: an endpoint gives no log-probabilities; name a run folder, a "
             "model folder or a hub id"
         )
-    return open_model(PolicySettings(policy=policy, cases=""), policy).scorer()
+    return open_model(PolicySettings(policy=policy, cases=""), named).scorer()
 
 
 study = Study(

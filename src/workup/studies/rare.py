@@ -20,10 +20,10 @@ from pydantic import Field
 
 from workup.cases import open_source
 from workup.cases.files import evenly_spaced
-from workup.cases.leaks import without_subtype
 from workup.cases.publications import excluded, publications
 from workup.core.case import Case, Source
 from workup.core.errors import UserError
+from workup.core.leaks import without_subtype
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.core.text import normalise
 from workup.retrieval.hpo.documents import documents

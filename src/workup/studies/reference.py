@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,10 @@ import numpy as np
 from markupsafe import Markup
 from pydantic import Field
 
-from workup.cases.clinic.library import library
-from workup.cases.clinic.renamed import said
-from workup.cases.clinic.tables import LINKED, place
-from workup.cases.leaks import Mask
 from workup.cases.publications import publications
-from workup.core.case import Case, Passage, Source
+from workup.core.case import Case, Document, Passage, Source
 from workup.core.errors import RolloutError, UserError
+from workup.core.leaks import Mask
 from workup.core.ports import Environment, Scorer, ScoreRequest
 from workup.core.statistics import SHARE, Estimate, interval, paired
 from workup.core.text import neutralise, tagged
@@ -31,8 +28,8 @@ from workup.environments.base.queries import diagnoses_in
 from workup.environments.base.searched import need_names
 from workup.environments.base.searching import EVIDENCE
 from workup.loops.evaluation.arms import labels
-from workup.retrieval import local
-from workup.retrieval.corpus import Document, Fields, documents, files
+from workup.retrieval import brought, local
+from workup.retrieval.corpus import Fields, documents, files
 from workup.retrieval.index import MANIFEST
 from workup.retrieval.provenance import rests_on, subject
 from workup.rl.rollout import seed_key
@@ -162,7 +159,7 @@ def run(task: StudyTask) -> Reference:
     policy, corpus = task.one, task.settings.passages
     settings = settings_of(task.values, policy)
     source, environment, cases = opened(settings)
-    need_names(source, corpus)
+    need_names(source, brought(corpus), corpus)
     scorer, texts = weights(settings, source, environment).scorer(), texts_of(corpus)
     longest, seed = task.settings.longest, task.settings.seed
     scoring = Scoring(scorer, source, environment, texts, longest, seed)
@@ -171,19 +168,18 @@ def run(task: StudyTask) -> Reference:
 
 
 def texts_of(corpus: str) -> list[Document]:
-    """Every document, in a linked clinic a disease's two entries as one.
+    """Every document; those that only together say what a name means are one.
 
     Raises UserError where there are none.
     """
-    kind, _, subset = corpus.partition(":")
     path = Path(corpus).expanduser()
-    if kind == "clinic" and subset:
-        found = [Document(each.id, each.title, each.text) for each in library(subset)]
-        if LINKED in place(subset)[1]:  # a disease's two entries are one passage
-            found = [
-                replace(shown, text=f"{shown.text} {_joined(whose)}")
-                for shown, whose in zip(found[::2], found[1::2], strict=True)
-            ]
+    if (library := brought(corpus)) is not None:
+        every, hops = library.documents(), max(library.hops, 1)
+        groups = (every[begin : begin + hops] for begin in range(0, len(every), hops))
+        found = [
+            Document(first.id, first.title, " ".join((first.text, *map(_joined, others))))
+            for first, *others in groups
+        ]
     elif (path / MANIFEST).exists():
         found = [Document(each.id, each.title, each.text) for each in local(str(path)).passages]
     else:
@@ -211,7 +207,7 @@ class Scoring:
         shown = states(case, self.source, self.texts, self.longest, self.seed)
         if shown is None:
             return "no passage names the diagnosis, or every one does"
-        lead, answer = self.environment.conclusion(case)
+        lead, answer = self.environment.lessons.conclusion(case)
         contexts = ((), *((tagged(EVIDENCE, neutralise(shown[state])),) for state in STATES))
         opening = self.environment.open(case)
         request = ScoreRequest(case.id, answer, opening, contexts, lead)
@@ -233,8 +229,8 @@ def states(
     where ids of passages are codes. Another disease's does not name it at all; under the right name
     it is told of the diagnosis. Both are drawn by `seed` and the case's id; none rests on the
     case's own publications alone. "Denied" adds a sentence to the right passage: the diagnosis was
-    ruled out. So its name stands there once more, and speaks against it. In a renamed clinic all
-    passages are told in the case's names, with links a disease's two entries as one passage.
+    ruled out. So its name stands there once more, and speaks against it. All passages are told in
+    the case's names.
     """
     rng = np.random.default_rng(seed_key("reference", seed, case.id))
     names, own = (case.truth.diagnosis, *case.truth.aliases), publications(case)
@@ -246,9 +242,7 @@ def states(
         document = texts[number]
         if rests_on(document.id, own):
             continue
-        document = replace(
-            document, title=said(case, document.title), text=said(case, document.text)
-        )
+        document = _told(case, source, document)
         text = _cut(_joined(document), longest)
         mask = Mask(names)
         mask(text)
@@ -274,6 +268,14 @@ def states(
         TRIVIA: _cut(" ".join(trivia.ENGLISH), len(words)),
         SHUFFLED: shuffled,
     }
+
+
+def _told(case: Case, source: Source, document: Document) -> Document:
+    """The document in the case's names."""
+    if (library := source.library) is None:
+        return document
+    title, text = (library.tell(case, part) for part in (document.title, document.text))
+    return Document(document.id, title, text)
 
 
 def _under(case: Case, source: Source, document: Document, longest: int) -> str:

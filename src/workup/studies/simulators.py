@@ -129,7 +129,7 @@ def _played(settings: PolicySettings, role: str) -> str | None:
 def _check(base: PolicySettings) -> None:
     """Raises UserError where the environment has no patient."""
     _, environment, _ = opened(base.model_copy(update={"roles": {}}))
-    if "patient" not in environment.roles:
+    if "patient" not in environment.roles.names:
         raise UserError(
             f"{base.policy}: its environment has no patient to replace; say environment=questioning"
         )

@@ -17,13 +17,17 @@ title was shown; with links, once the picture's name stood in a title too.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from workup.cases.clinic.library import ClinicLibrary
 from workup.cases.clinic.pathology import open_pathology
-from workup.cases.clinic.patients import clinic, open_clinic
-from workup.cases.clinic.renamed import open_renamed
-from workup.cases.clinic.tables import PLACES, RENAMED, SUBSETS
+from workup.cases.clinic.patients import NOTES, TEST, TRAIN, Patients, clinic, items, phrases
+from workup.cases.clinic.renamed import FIRST, LINKED_NOTE, SECOND, RenamedKnowledge, names, renamed
+from workup.cases.clinic.renamed import NOTES as RENAMED_NOTES
+from workup.cases.clinic.tables import HELD_OUT, LINKED, PLACES, RENAMED, SUBSETS, place
 from workup.cases.files import Split, numbered
 from workup.cases.rows import RowErrors
-from workup.core.case import FixedSource
+from workup.core.case import Source
 from workup.core.errors import unknown
 
 EXAMPLE = "clinic:s"
@@ -31,7 +35,7 @@ EXAMPLE = "clinic:s"
 __all__ = ["clinic", "open", "open_clinic", "open_pathology"]
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """`clinic:xs`, `s`, `m`, `full`, `pathology`, or with other names, as in `clinic:s#renamed`.
 
     Raises UserError for any other.
@@ -44,3 +48,45 @@ def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     if rest not in SUBSETS:
         raise unknown("clinic", rest, (*PLACES, "pathology"))
     return open_clinic(rest, number)
+
+
+def open_clinic(subset: str, split: int = 0) -> Source:
+    """The source `clinic:SUBSET`, with TRAIN + TEST lazy cases.
+
+    Raises UserError for an unknown subset.
+    """
+    world = clinic(subset)
+    return Source(
+        name=f"clinic:{subset}",
+        train=Patients(subset, split, "train", range(TRAIN)),
+        test=Patients(subset, split, "test", range(TEST)),
+        items=items(world.tables),
+        diagnoses=world.knowledge.diagnoses,
+        phrases=phrases(world.tables),
+        knowledge=world.knowledge,
+        library=ClinicLibrary(subset),
+        notes=NOTES,
+    )
+
+
+def open_renamed(rest: str, split: int = 0) -> Source:
+    """The source `clinic:REST`, as in `clinic:s#renamed,held-out`.
+
+    Raises UserError for an unknown clinic or option.
+    """
+    subset, options = place(rest)
+    held_out, linked = HELD_OUT in options, LINKED in options
+    pool = (*names(held_out=False), *(names(held_out=True) if held_out else ()))
+    world, masked = open_clinic(subset, split), clinic(subset).knowledge
+    marks = set(masked.diagnoses)
+    return replace(
+        world,
+        name=f"clinic:{rest}",
+        train=renamed(Patients(subset, split, "train", range(TRAIN)), linked, held_out=False),
+        test=renamed(Patients(subset, split, "test", range(TEST)), linked, held_out=held_out),
+        diagnoses=pool,
+        phrases=(*(each for each in world.phrases if each not in marks), *FIRST, *SECOND),
+        knowledge=RenamedKnowledge(masked, pool),
+        library=ClinicLibrary(rest),
+        notes=(*world.notes, *RENAMED_NOTES, *([LINKED_NOTE] if linked else [])),
+    )

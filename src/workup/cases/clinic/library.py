@@ -20,18 +20,21 @@ from workup.cases.clinic.graph import (
     Triple,
     frequency,
     possible,
+    reference,
     relation,
+    statements,
     treatments,
     typical,
     verbalise,
 )
 from workup.cases.clinic.patients import clinic
-from workup.cases.clinic.renamed import picture
+from workup.cases.clinic.renamed import diseases, heard, picture, pictures, said, unmarked
 from workup.cases.clinic.tables import LINKED, PAPERS, RENAMED, STATEMENTS, Disease, Finding
 from workup.cases.clinic.tables import place as place_of
-from workup.cases.files import Lazy
 from workup.cases.knowledge import Array
-from workup.core.case import Kind
+from workup.core.case import Case, Document, Kind, OwnNames, Source
+from workup.core.errors import UserError
+from workup.core.lazy import Lazy
 
 LEVELS = (1, 2, 3, 3, 4, 4, 5, 5, 6, 6)
 """The evidence levels of a disease's documents, in order.
@@ -46,17 +49,13 @@ CONTRAST = 0.2
 """The least difference of a misleading finding's probability between the two diseases."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """One document; `level` is its evidence level (1 best, 6 weakest).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClinicDocument(Document):
+    """One document of a clinic; `disease` and `misleading` are for measurement, never for prompts.
 
-    `misleading` is for measurement, never for prompts.
+    It is named after `disease`.
     """
 
-    id: str
-    title: str
-    text: str
-    level: int
     disease: str
     misleading: bool
 
@@ -423,46 +422,47 @@ def _draft(
     return _Draft(subset, disease, described, rival, contrast, findings, rng), misleading
 
 
-def _document(subset: str, seed: int, index: int) -> Document:
+def _document(subset: str, seed: int, index: int) -> ClinicDocument:
     place, number = divmod(index, len(LEVELS))
     disease, level = clinic(subset).tables.diseases[place], LEVELS[number]
     draft, misleading = _draft(subset, disease, level, np.random.default_rng([seed, index]))
     title, text = _WRITERS[level](draft)
     id = f"{subset.removesuffix(RENAMED)}-{seed}-{index}"
-    return Document(id, title, text, level, disease.name, misleading)
+    return ClinicDocument(id, title, text, level, disease=disease.name, misleading=misleading)
 
 
-def _entry(subset: str, index: int, *, statements: bool) -> Document:
+def _entry(subset: str, index: int, *, whole: bool) -> ClinicDocument:
     """A disease's entry in the handbook: the findings of its picture, the most frequent first.
 
-    They are listed, or each is in a statement of its own.
+    They are listed, or with `whole` each is in a sentence of its own.
     """
     disease = clinic(subset).tables.diseases[index]
     findings = sorted(
         typical(subset, disease), key=lambda finding: -frequency(subset, disease, finding)
     )
     text = f"Findings: {', '.join(finding.name for finding in findings)}."
-    if statements:
+    if whole:
         stated = (Triple(disease.name, relation(each), each.name) for each in findings)
         text = " ".join(map(verbalise, stated))
     id = f"{subset.removesuffix(RENAMED)}-handbook-{index}"
-    return Document(id, _capital(disease.name), text, max(LEVELS), disease.name, False)
+    title = _capital(disease.name)
+    return ClinicDocument(id, title, text, max(LEVELS), disease=disease.name, misleading=False)
 
 
-def _linked_entry(subset: str, index: int) -> Document:
+def _linked_entry(subset: str, index: int) -> ClinicDocument:
     """Entry `index` of the linked handbook, which has two entries per disease.
 
     Entry 2k lists the findings of disease k's picture, entry 2k + 1 says which disease has it.
     """
     number, link = divmod(index, 2)
-    entry = _entry(subset, number, statements=False)
+    entry = _entry(subset, number, whole=False)
     pictured = _capital(picture(entry.disease))
     if link:
         return replace(entry, id=f"{entry.id}-link", text=f"Picture: {pictured}.")
     return replace(entry, id=f"{entry.id}-picture", title=pictured)
 
 
-def library(place: str, seed: int = 0) -> Sequence[Document]:
+def library(place: str, seed: int = 0) -> Sequence[ClinicDocument]:
     """The library of a clinic ("xs", "s", "m", "full", "s#renamed" …).
 
     Its documents stand disease by disease and are written when they are indexed. A renamed clinic
@@ -475,5 +475,78 @@ def library(place: str, seed: int = 0) -> Sequence[Document]:
     if LINKED in options:
         return Lazy(2 * diseases, partial(_linked_entry, subset))
     if subset.endswith(RENAMED) and PAPERS not in options:
-        return Lazy(diseases, partial(_entry, subset, statements=STATEMENTS in options))
+        return Lazy(diseases, partial(_entry, subset, whole=STATEMENTS in options))
     return Lazy(diseases * len(LEVELS), partial(_document, subset, seed))
+
+
+CLINIC = "clinic:"
+
+
+@dataclass(frozen=True, slots=True)
+class ClinicLibrary:
+    """The `SourceLibrary` of `clinic:PLACE`, as in "s" or "s#renamed,linked"."""
+
+    place: str
+
+    @property
+    def name(self) -> str:
+        return f"{CLINIC}{self.place}"
+
+    @property
+    def hops(self) -> int:
+        """None in a clinic with its own names; with made-up ones one document, with links two."""
+        return self._named.endswith(RENAMED) + self._linked
+
+    @property
+    def statements(self) -> Sequence[str]:
+        return statements(self._named)
+
+    def documents(self, seed: int = 0) -> Sequence[Document]:
+        return library(self.place, seed)
+
+    def need(self, source: Source) -> None:
+        """Raises UserError where only one of cases and documents is renamed, or has links."""
+        theirs = source.library
+        clinic = theirs if isinstance(theirs, ClinicLibrary) else None
+        renamed = max(self.hops, clinic.hops if clinic else 0) > 0
+        if renamed and (clinic is None or clinic._named != self._named):
+            raise UserError(
+                f"the names of {source.name} are not those of the library {self.name}: a renamed "
+                "clinic and its own library, as in clinic:s#renamed, go together"
+            )
+        if clinic and self._linked != clinic._linked:
+            without = source.name if self._linked else f"the library {self.name}"
+            raise UserError(
+                f"{without} has no names for pictures: cases and library are both of a clinic with "
+                f"links, as in --cases clinic:s#renamed,linked, or neither is"
+            )
+
+    def own(self, case: Case) -> OwnNames:
+        """With made-up names those of diseases, with links also those of their pictures."""
+        return OwnNames(diseases(case), pictures(case))
+
+    def query(self, case: Case, text: str) -> str:
+        """`text` with marks in place of the case's made-up names."""
+        return heard(case, text)
+
+    def tell(self, case: Case, text: str) -> str:
+        """`text` with the case's made-up names in place of marks."""
+        return said(case, text)
+
+    def fixed(self, text: str) -> Sequence[str]:
+        """`text` cut at its marks."""
+        return tuple(unmarked([text]))
+
+    def references(self, case: Case) -> tuple[str, ...]:
+        """What the graph says of the case's diagnosis and findings, in one text."""
+        found = [fact.item for fact in (*case.given, *case.truth.facts)]
+        steps = reference(self._named, heard(case, case.truth.diagnosis), found)
+        return (said(case, " ".join(map(verbalise, steps))),) if steps else ()
+
+    @property
+    def _named(self) -> str:
+        return place_of(self.place)[0]
+
+    @property
+    def _linked(self) -> bool:
+        return LINKED in place_of(self.place)[1]

@@ -13,7 +13,7 @@ away.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -23,9 +23,9 @@ import numpy as np
 
 from workup.cases.clinic.patients import SIDES, TEST, TRAIN, evidence_id, weighed
 from workup.cases.clinic.tables import SEXES
-from workup.cases.files import Lazy
 from workup.cases.knowledge import Answer, Array, Categorical, TabularKnowledge
-from workup.core.case import Case, Fact, FixedSource, Item, Kind, Truth, evidence_of
+from workup.core.case import Case, Fact, Item, Kind, Source, Truth, evidence_of
+from workup.core.lazy import Lazy
 
 DIFFERENTIALS = 5
 """How many reference differentials a case lists."""
@@ -194,12 +194,6 @@ def tumours() -> tuple[Tumour, ...]:
     return tuple(_tumour(row) for row in _rows("tumours.csv"))
 
 
-def of_the_wing(cases: Iterable[Case]) -> bool:
-    """Whether the diagnoses of all `cases` are tumours of the table."""
-    names = {tumour.name for tumour in tumours()}
-    return all(case.truth.diagnosis in names for case in cases)
-
-
 @cache
 def markers() -> tuple[Marker, ...]:
     """The stains and molecular tests, in the order of the table."""
@@ -348,12 +342,12 @@ def _phrases() -> tuple[str, ...]:
     return tuple(dict.fromkeys([_HISTORY, _MICROSCOPY, *names, *persons, *stated, *reports]))
 
 
-def open_pathology(split: int = 0) -> FixedSource:
+def open_pathology(split: int = 0) -> Source:
     """The source `clinic:pathology`: tumours to tell apart by ordering markers.
 
     A history and a microscopy come first.
     """
-    return FixedSource(
+    return Source(
         name="clinic:pathology",
         train=Lazy(TRAIN, partial(_case, split, "train"), id_of=partial(_id, split, "train")),
         test=Lazy(TEST, partial(_case, split, "test"), id_of=partial(_id, split, "test")),
@@ -361,6 +355,7 @@ def open_pathology(split: int = 0) -> FixedSource:
         diagnoses=tuple(tumour.name for tumour in tumours()),
         phrases=_phrases(),
         knowledge=knowledge(),
+        base="clinic",
         notes=(
             (
                 "Synthetic patients, drawn from tables written from general knowledge: a test "

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from workup.cases.clinic.tables import RENAMED, SEXES, Finding, Tables, clinic_tables
 from workup.cases.knowledge import Array, Categorical, TabularKnowledge, grade
-from workup.core.case import HEADINGS, Case, Fact, FixedSource, Item, Truth, evidence_of
+from workup.core.case import HEADINGS, Case, Fact, Item, Truth, evidence_of
 
 TRAIN, TEST = 1_000_000, 100_000
 SIDES = ("train", "test")
@@ -274,18 +274,23 @@ def clinic(subset: str) -> Clinic:
     return Clinic(clinic_tables().subset(subset))
 
 
-def _item(finding: Finding) -> Item:
-    return Item(
-        finding.name,
-        finding.question,
-        finding.absent[0],
-        finding.kind,
-        finding.parent,
-        finding.cost,
+def items(tables: Tables) -> tuple[Item, ...]:
+    """The findings as what can be asked for."""
+    return tuple(
+        Item(
+            finding.name,
+            finding.question,
+            finding.absent[0],
+            finding.kind,
+            finding.parent,
+            finding.cost,
+        )
+        for finding in tables.findings
     )
 
 
-def _phrases(tables: Tables) -> tuple[str, ...]:
+def phrases(tables: Tables) -> tuple[str, ...]:
+    """The fixed phrases of prompts and answers."""
     names = [
         *(finding.name for finding in tables.findings),
         *(disease.name for disease in tables.diseases),
@@ -297,21 +302,3 @@ def _phrases(tables: Tables) -> tuple[str, ...]:
         for sentence in (*finding.present, finding.absent[0])
     ]
     return tuple(dict.fromkeys([*names, *aged, *sentences]))
-
-
-def open_clinic(subset: str, split: int = 0) -> FixedSource:
-    """The source `clinic:SUBSET`, with TRAIN + TEST lazy cases.
-
-    Raises UserError for an unknown subset.
-    """
-    world = clinic(subset)
-    return FixedSource(
-        name=f"clinic:{subset}",
-        train=Patients(subset, split, "train", range(TRAIN)),
-        test=Patients(subset, split, "test", range(TEST)),
-        items=tuple(_item(finding) for finding in world.tables.findings),
-        diagnoses=world.knowledge.diagnoses,
-        phrases=_phrases(world.tables),
-        knowledge=world.knowledge,
-        notes=NOTES,
-    )

@@ -28,11 +28,10 @@ from typing import TypedDict
 
 import numpy as np
 
-from workup.cases.clinic.patients import SIDES, TEST, TRAIN, Patients, clinic, open_clinic
-from workup.cases.clinic.tables import HELD_OUT, LINKED, place
-from workup.cases.files import Lazy
+from workup.cases.clinic.patients import SIDES, Patients, clinic
 from workup.cases.knowledge import TabularKnowledge
-from workup.core.case import Case, Evidence, FixedSource
+from workup.core.case import Case, Evidence
+from workup.core.lazy import Lazy
 
 FIRST = tuple(map("".join, product("BCDFGHJKLMNPRSTV", "aeiou")))
 SECOND = ("bral", "dex", "fom", "gult", "lin", "mork", "nesh", "tov")
@@ -91,6 +90,11 @@ def called(case: Case) -> Mapping[str, str]:
     return found
 
 
+def diseases(case: Case) -> tuple[str, ...]:
+    """The names of diseases in this case, in their order; none outside of a renamed clinic."""
+    return tuple(name for mark, name in called(case).items() if mark.startswith(DISEASE))
+
+
 def pictures(case: Case) -> tuple[str, ...]:
     """The names of pictures in this case, in the order of the diseases; without links none."""
     return tuple(name for mark, name in called(case).items() if mark.startswith(PICTURE))
@@ -115,40 +119,14 @@ def heard(case: Case, text: str) -> str:
     return _WORD.sub(lambda word: marks.get(word[0].lower(), word[0]), _MARK.sub(" ", text))
 
 
-def words(text: str) -> list[str]:
-    """The words of `text`: a made-up name is one of them."""
-    return _WORD.findall(text)
-
-
 def unmarked(phrases: Iterable[str]) -> Iterator[str]:
     """The phrases, cut at their marks: "In disease07 fever" becomes "In " and " fever"."""
     for phrase in phrases:
         yield from filter(str.strip, _MARK.split(phrase))
 
 
-def open_renamed(rest: str, split: int) -> FixedSource:
-    """The source `clinic:REST`, as in `clinic:s#renamed,held-out`.
-
-    Raises UserError for an unknown clinic or option.
-    """
-    subset, options = place(rest)
-    held_out, linked = HELD_OUT in options, LINKED in options
-    pool = (*names(held_out=False), *(names(held_out=True) if held_out else ()))
-    world, masked = open_clinic(subset, split), clinic(subset).knowledge
-    marks = set(masked.diagnoses)
-    return replace(
-        world,
-        name=f"clinic:{rest}",
-        train=_renamed(Patients(subset, split, "train", range(TRAIN)), linked, held_out=False),
-        test=_renamed(Patients(subset, split, "test", range(TEST)), linked, held_out=held_out),
-        diagnoses=pool,
-        phrases=(*(each for each in world.phrases if each not in marks), *FIRST, *SECOND),
-        knowledge=Names(masked, pool),
-        notes=(*world.notes, *NOTES, *([LINKED_NOTE] if linked else [])),
-    )
-
-
-def _renamed(patients: Patients, linked: bool, *, held_out: bool) -> Sequence[Case]:
+def renamed(patients: Patients, linked: bool, *, held_out: bool) -> Sequence[Case]:
+    """The same patients, with made-up names for their diseases, or with those held out."""
     make = partial(_case, patients, _rows(held_out=held_out), linked)
     return Lazy(len(patients), make, id_of=patients.id_of)
 
@@ -179,7 +157,7 @@ def _case(patients: Patients, rows: Sequence[Sequence[str]], linked: bool, index
 
 
 def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
-    """What the case's names mean, as evidence for `Names`: name → (mark,).
+    """What the case's names mean, as evidence for `RenamedKnowledge`: name → (mark,).
 
     With `read`, titles of passages, only of the names that are among them; with links, of those
     whose picture is among them too. Empty where the cases are of no renamed clinic.
@@ -189,15 +167,6 @@ def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
     return {
         names[mark]: (mark,) for mark in _diseases(names) if {mark, _listed(names, mark)} <= wanted
     }
-
-
-def described(case: Case, read: Iterable[str]) -> Evidence:
-    """The diseases whose findings were read, even if their names were not; `read` are titles.
-
-    It has the form of `meanings`, and is equal to it where there are no links.
-    """
-    names, seen = called(case), _marks(case, read)
-    return {names[mark]: (mark,) for mark in _diseases(names) if _listed(names, mark) in seen}
 
 
 def _diseases(names: Mapping[str, str]) -> Iterator[str]:
@@ -216,7 +185,7 @@ def _marks(case: Case, read: Iterable[str]) -> frozenset[str]:
     return frozenset(mark.lower() for text in read for mark in _MARK.findall(heard(case, text)))
 
 
-class Names:
+class RenamedKnowledge:
     """A `Knowledge` of a renamed clinic: which name is the diagnosis.
 
     Evidence says what the patient has, as in the clinic itself, and what some of the names mean
@@ -253,6 +222,10 @@ class Names:
         if not known:
             return [0.0] * len(items)
         return self._told_apart(frozenset(known.values())).gains(findings, items)
+
+    def read(self, case: Case, headings: Iterable[str] | None = None) -> Evidence:
+        """The names whose meaning the `headings` tell (`meanings`)."""
+        return meanings(case, headings)
 
     def _divided(self, evidence: Evidence) -> tuple[dict[str, str], Evidence]:
         """What is known of names, and of the patient."""

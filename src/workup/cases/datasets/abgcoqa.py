@@ -8,27 +8,14 @@ answer: the measure `actions` tells which came.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 from typing import Literal, TypedDict
 
 from pydantic import BaseModel, Field, field_validator
 
-from workup.cases.files import Split, checked
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import (
-    Dropped,
-    File,
-    Row,
-    Rows,
-    asked,
-    files_of,
-    question_source,
-    row_of,
-)
-from workup.cases.rows import RowErrors
-from workup.core.case import Case, FixedSource, Truth
-from workup.core.errors import CaseError
+from workup.cases.questions import Dropped, File, QuestionSet, Row, Rows, parsed
+from workup.core.case import Case, Truth
 
 EXAMPLE = "abgcoqa:abg-coqa/coqa_abg_test.json"
 FILES = ("coqa_abg_*.json",)
@@ -85,26 +72,8 @@ class _Row(BaseModel):
         return value or None
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`.
-
-    Raises UserError and CaseError (file, line, field).
-    """
-    request = asked("abgcoqa", rest, split)
-    files = files_of(request.place, ["coqa_abg_*.json", "*.jsonl"])
-    notes = (
-        "The passages are no medicine: this set tests when to ask back.",
-        "Abg-CoQA, MIT licence; its passages keep the terms of CoQA's sources.",
-    )
-    return question_source(request, errors, files, _pieces, _read, notes)
-
-
-def _pieces(path: Path) -> Iterator[Piece | CaseError]:
-    return pieces(path, under="data")
-
-
 def _read(piece: Piece, file: File) -> Rows:
-    row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+    row = parsed(_Row, piece, file)
     if not row.target.question.strip() or not row.target.answer.strip():
         return [Dropped("it has no question or no answer")]
     turns = "\n".join(
@@ -118,3 +87,15 @@ def _read(piece: Piece, file: File) -> Rows:
     truth = Truth(row.target.answer.strip(), extra=extra)
     case = Case(row.id, presentation, truth, row.target.question.strip(), category=row.ambiguity)
     return [Row(case, group=row.id.partition("|")[0])]
+
+
+open = QuestionSet(
+    "abgcoqa",
+    ["coqa_abg_*.json", "*.jsonl"],
+    _read,
+    [
+        "The passages are no medicine: this set tests when to ask back.",
+        "Abg-CoQA, MIT licence; its passages keep the terms of CoQA's sources.",
+    ],
+    pieces=partial(pieces, under="data"),
+)

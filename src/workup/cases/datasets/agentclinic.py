@@ -25,7 +25,6 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from workup.cases.files import (
     ALL,
-    Lazy,
     Line,
     Split,
     checked,
@@ -37,11 +36,12 @@ from workup.cases.files import (
     view_of,
 )
 from workup.cases.findings import kind_of, parted, sentences
-from workup.cases.leaks import WITHHELD, Mask, other_names
 from workup.cases.rows import Filled, RowErrors, sound
 from workup.cases.tables import RESTRICTED
-from workup.core.case import Case, Fact, FixedSource, Kind, Truth
+from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
+from workup.core.lazy import Lazy
+from workup.core.leaks import WITHHELD, Mask, other_names
 
 EXAMPLE = "agentclinic:agentclinic_medqa.jsonl"
 FIELDS = ("OSCE_Examination Objective_for_Doctor", "image_url patient_info answers")
@@ -123,7 +123,7 @@ class _Read:
     pictured: bool = False
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, line, field)."""
     place, view = view_of(rest, "agentclinic", [ALL])
     path = existing(place)
@@ -157,7 +157,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
         raise errors.nothing(UserError(f"{path} has no case with findings."))
     restricted = "mimic" in path.name.lower()
     train, test = (_rows(path, side) for side in sides)
-    return FixedSource(
+    return Source(
         f"agentclinic:{rest}",
         train,
         test,

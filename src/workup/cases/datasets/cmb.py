@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from workup.cases.files import Split, checked
+from workup.cases.files import Split
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
     Dropped,
@@ -25,12 +25,12 @@ from workup.cases.questions import (
     asked,
     content_id,
     files_of,
+    parsed,
     question,
     question_source,
-    row_of,
 )
 from workup.cases.rows import RowErrors
-from workup.core.case import FixedSource
+from workup.core.case import Source
 
 EXAMPLE = "cmb:CMB-Exam"
 FILES = ("CMB-*/CMB-*-merge.json", "CMB-*-merge.json")
@@ -56,7 +56,7 @@ class _Answer(BaseModel):
     answer: str
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).
@@ -72,7 +72,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     answers = lru_cache(partial(_answers, errors=errors))
 
     def read(piece: Piece, file: File) -> Rows:
-        row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+        row = parsed(_Row, piece, file)
         return [_case(row, file, answers)]
 
     return question_source(
@@ -91,7 +91,7 @@ def _answers(folder: Path, errors: RowErrors) -> dict[str, str]:
 
 
 def _answer(piece: Piece, path: Path) -> _Answer:
-    return checked(_Answer, row_of(piece, File(path)), file=path, line=piece.line)
+    return parsed(_Answer, piece, File(path))
 
 
 def _case(row: _Row, file: File, answers: Callable[[Path], dict[str, str]]) -> Row | Dropped:

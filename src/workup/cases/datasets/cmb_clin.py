@@ -13,23 +13,21 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, Field, field_validator
 
-from workup.cases.files import Split, checked
-from workup.cases.pieces import Piece, pieces
+from workup.cases.files import checked
+from workup.cases.pieces import Piece
 from workup.cases.questions import (
     Dropped,
     File,
+    QuestionSet,
     Row,
     Rows,
-    asked,
     content_id,
-    files_of,
     open_answer,
+    parsed,
     parted,
-    question_source,
-    row_of,
 )
-from workup.cases.rows import Filled, RowErrors
-from workup.core.case import Case, FixedSource
+from workup.cases.rows import Filled
+from workup.core.case import Case
 from workup.core.errors import CaseError
 
 EXAMPLE = "cmb_clin:CMB-Clin-qa.json"
@@ -62,28 +60,10 @@ class _Row(BaseModel):
     pairs: list[Any] | dict[str, list[Any]] | None = Field(alias="QA_pairs", default=None)
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`.
-
-    Raises UserError and CaseError (file, line, field).
-    """
-    request = asked("cmb_clin", rest, split)
-    files = files_of(request.place, ["CMB-Clin-qa.json", "CMB-test-qa.json"], {"qa": ""})
-    notes = (
-        (
-            "The truth is a text of several sentences: for judges and overlap measures, not for "
-            "equality."
-        ),
-        "CMB, Apache-2.0.",
-    )
-    return question_source(request, errors, files, pieces, _read, notes)
-
-
 def _read(piece: Piece, file: File) -> Rows:
-    value = row_of(piece, file)
-    row = checked(_Row, value, file=file.path, line=piece.line)
+    row = parsed(_Row, piece, file)
     if row.pairs is None:
-        return [_case(row, 0, checked(_Pair, value, file=file.path, line=piece.line))]
+        return [_case(row, 0, parsed(_Pair, piece, file))]
     found = _listed(row.pairs, piece, file)
     return [_pair(row, number, pair, piece, file) for number, pair in enumerate(found)] or [
         Dropped("it has no question")
@@ -130,3 +110,18 @@ def _case(row: _Row, number: int, pair: _Pair) -> Row | Dropped:
     own = str(number) if number else content_id(asks) if row.id is None else ""
     id = "-".join(filter(None, [patient, own])) if patient else ""
     return Row(Case(id, presentation, truth, asks, category=category), group=patient)
+
+
+open = QuestionSet(
+    "cmb_clin",
+    ["CMB-Clin-qa.json", "CMB-test-qa.json"],
+    _read,
+    [
+        (
+            "The truth is a text of several sentences: for judges and overlap measures, not for "
+            "equality."
+        ),
+        "CMB, Apache-2.0.",
+    ],
+    roles={"qa": ""},
+)

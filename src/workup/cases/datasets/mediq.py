@@ -19,7 +19,6 @@ from pydantic import BaseModel, Field, model_validator
 
 from workup.cases.files import (
     ALL,
-    Lazy,
     Line,
     Split,
     checked,
@@ -32,8 +31,9 @@ from workup.cases.files import (
 )
 from workup.cases.findings import parted
 from workup.cases.rows import RowErrors, sound
-from workup.core.case import Case, Fact, FixedSource, Truth
+from workup.core.case import Case, Fact, Source, Truth
 from workup.core.errors import UserError
+from workup.core.lazy import Lazy
 
 EXAMPLE = "mediq:all_dev_good.jsonl"
 FIELDS = ("context facts options answer_idx",)
@@ -62,7 +62,7 @@ class _Row(BaseModel):
         return str(self.id).strip()
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, line, field)."""
     place, view = view_of(rest, "mediq", [ALL])
     path = existing(place)
@@ -97,9 +97,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     return _source(f"mediq:{rest}", path, sides, skipped)
 
 
-def _source(
-    name: str, path: Path, sides: tuple[array[int], array[int]], skipped: int
-) -> FixedSource:
+def _source(name: str, path: Path, sides: tuple[array[int], array[int]], skipped: int) -> Source:
     train, test = (_rows(path, offsets) for offsets in sides)
     notes = (
         *([f"{skipped} rows without facts or context skipped."] if skipped else []),
@@ -109,7 +107,7 @@ def _source(
         ),
         "mediQ (iMedQA), CC BY 4.0.",
     )
-    return FixedSource(name, train, test, notes=notes, undivided=True)
+    return Source(name, train, test, notes=notes, undivided=True)
 
 
 def _rows(path: Path, offsets: array[int]) -> Lazy[Case]:

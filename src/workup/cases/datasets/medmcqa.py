@@ -16,7 +16,7 @@ from functools import partial
 
 from pydantic import BaseModel
 
-from workup.cases.files import Split, checked
+from workup.cases.files import Split
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
     Dropped,
@@ -26,12 +26,12 @@ from workup.cases.questions import (
     Spec,
     asked,
     files_of,
+    parsed,
     question,
     question_source,
-    row_of,
 )
 from workup.cases.rows import RowErrors
-from workup.core.case import FixedSource
+from workup.core.case import Source
 from workup.core.errors import UserError
 
 EXAMPLE = "medmcqa:medmcqa/dev.json"
@@ -58,7 +58,7 @@ class _Row(BaseModel):
     subject_name: str | None = None
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER` or `FILE`, with `#VIEW`, `#zero-based`, `#one-based`.
 
     Raises UserError and CaseError (file, line, field).
@@ -81,7 +81,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
 
 
 def _parsed(piece: Piece, file: File) -> _Row:
-    return checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+    return parsed(_Row, piece, file)
 
 
 def _case(row: _Row, base: int) -> Row | Dropped:

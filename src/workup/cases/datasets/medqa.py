@@ -8,20 +8,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, model_validator
 
-from workup.cases.files import Split, checked
-from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import (
-    File,
-    Rows,
-    asked,
-    content_id,
-    files_of,
-    question,
-    question_source,
-    row_of,
-)
-from workup.cases.rows import RowErrors
-from workup.core.case import FixedSource
+from workup.cases.pieces import Piece
+from workup.cases.questions import File, QuestionSet, Rows, content_id, parsed, question
 
 EXAMPLE = "medqa:questions/US/4_options"
 FIELDS = ("options answer_idx meta_info",)
@@ -41,19 +29,10 @@ class _Row(BaseModel):
         return self
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`.
-
-    Raises UserError and CaseError (file, line, field).
-    """
-    request = asked("medqa", rest, split)
-    files = files_of(request.place, ["*.jsonl"])
-    return question_source(
-        request, errors, files, pieces, _read, ["MedQA, MIT licence (its authors' repository)."]
-    )
-
-
 def _read(piece: Piece, file: File) -> Rows:
-    row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+    row = parsed(_Row, piece, file)
     id = content_id(row.question, *row.options.values(), row.answer)
     return [question(id, row.question, row.options, row.answer_idx, category=row.meta_info.strip())]
+
+
+open = QuestionSet("medqa", ["*.jsonl"], _read, ["MedQA, MIT licence (its authors' repository)."])

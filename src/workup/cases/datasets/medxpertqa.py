@@ -8,20 +8,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, field_validator
 
-from workup.cases.files import Split, checked
-from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import (
-    Dropped,
-    File,
-    Rows,
-    asked,
-    files_of,
-    question,
-    question_source,
-    row_of,
-)
-from workup.cases.rows import RowErrors
-from workup.core.case import FixedSource
+from workup.cases.pieces import Piece
+from workup.cases.questions import Dropped, File, QuestionSet, Rows, parsed, question
 
 EXAMPLE = "medxpertqa:Text"
 FIELDS = ("options label medical_task body_system",)
@@ -57,20 +45,17 @@ class _Row(BaseModel):
         return "".join(map(str, value)) if isinstance(value, list) else value
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`.
-
-    Raises UserError and CaseError (file, line, field).
-    """
-    request = asked("medxpertqa", rest, split)
-    files = files_of(request.place, ["*.jsonl"])
-    note = "MedXpertQA, MIT licence; its authors ask not to put examples online."
-    return question_source(request, errors, files, pieces, _read, [note])
-
-
 def _read(piece: Piece, file: File) -> Rows:
-    row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+    row = parsed(_Row, piece, file)
     if row.images:
         return [Dropped("it shows an image", meant=True)]
     stem = row.question.rpartition(_CHOICES)[0] or row.question
     return [question(row.id, stem, row.options, row.label, category=row.body_system.strip())]
+
+
+open = QuestionSet(
+    "medxpertqa",
+    ["*.jsonl"],
+    _read,
+    ["MedXpertQA, MIT licence; its authors ask not to put examples online."],
+)

@@ -20,13 +20,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from workup.cases.files import ALL, Lazy, Split, existing, held_out, read_object
+from workup.cases.files import ALL, Split, existing, held_out, read_object
 from workup.cases.findings import parted, sentences
-from workup.cases.leaks import WITHHELD, Mask
 from workup.cases.rows import RowErrors
 from workup.cases.tables import RESTRICTED, Filling, Index, Row, indexed, member, words_of
-from workup.core.case import Case, Fact, FixedSource, Kind, Truth
+from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
+from workup.core.lazy import Lazy
+from workup.core.leaks import WITHHELD, Mask
 
 EXAMPLE = "mimiccdm:~/mimic-iv-ext-cdm-1.1"
 FILES = ("history_of_present_illness.csv*",)
@@ -63,7 +64,7 @@ _HEADING = re.compile(r"([A-Z][A-Za-z /&-]{1,40}):\s*")
 _NOTE = re.compile(r"(\d{1,12})-[A-Z]{2}-\d{1,6}")
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER` or `FOLDER#WORD,WORD`.
 
     Raises UserError (which file is missing) and CaseError (file, line, field).
@@ -99,7 +100,7 @@ def _source(
     *,
     held_out_all: bool,
     split: Split,
-) -> FixedSource:
+) -> Source:
     sides: tuple[array[int], array[int]] = array("Q"), array("Q")
     labels: tuple[array[int], array[int]] = array("H"), array("H")
     for hadm, disease, subject in index.stream(
@@ -119,7 +120,7 @@ def _source(
         {str(what): int(str(n)) for what, n in index.stream("SELECT what, n FROM counts")}
     )
     diagnoses = tuple(map(str.capitalize, wanted))
-    return FixedSource(
+    return Source(
         name,
         train,
         test,

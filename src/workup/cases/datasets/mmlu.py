@@ -13,23 +13,18 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, model_validator
 
-from workup.cases.files import Split, checked
 from workup.cases.pieces import Piece, csv_cells, csv_pieces, pieces
 from workup.cases.questions import (
     LETTERS,
     Dropped,
     File,
+    QuestionSet,
     Row,
     Rows,
-    asked,
     content_id,
-    files_of,
+    parsed,
     question,
-    question_source,
-    row_of,
 )
-from workup.cases.rows import RowErrors
-from workup.core.case import FixedSource
 from workup.core.errors import CaseError
 
 EXAMPLE = "mmlu:data"
@@ -75,20 +70,6 @@ class _Row(BaseModel):
         )
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`.
-
-    Raises UserError and CaseError (file, line, field).
-    """
-    request = asked("mmlu", rest, split)
-    names = [f"{subject}_{part}.csv" for subject in SUBJECTS for part in ("test", "val", "dev")]
-    patterns = [f"{folder}{name}" for name in names for folder in ("", "*/")]
-    files = files_of(request.place, patterns)
-    return question_source(
-        request, errors, files, _pieces, _read, ["MMLU, MIT licence (its authors' repository)."]
-    )
-
-
 def _pieces(path: Path) -> Iterator[Piece | CaseError]:
     return csv_pieces(path) if path.suffix == ".csv" else pieces(path)
 
@@ -96,7 +77,7 @@ def _pieces(path: Path) -> Iterator[Piece | CaseError]:
 def _read(piece: Piece, file: File) -> Rows:
     if file.path.suffix == ".csv":
         return [_from_csv(piece, file)]
-    row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+    row = parsed(_Row, piece, file)
     options = dict(zip(LETTERS, row.options, strict=False))
     id = content_id(row.question, *row.options) if row.id is None else str(row.id)
     named = "-".join(filter(None, [row.subject, id]))
@@ -112,3 +93,17 @@ def _from_csv(piece: Piece, file: File) -> Row | Dropped:
     subject = _PART.sub("", file.path.stem)
     id = f"{subject}-{content_id(stem, *options)}"
     return question(id, stem, dict(zip(LETTERS, options, strict=False)), answer, category=subject)
+
+
+open = QuestionSet(
+    "mmlu",
+    [
+        f"{folder}{subject}_{part}.csv"
+        for subject in SUBJECTS
+        for part in ("test", "val", "dev")
+        for folder in ("", "*/")
+    ],
+    _read,
+    ["MMLU, MIT licence (its authors' repository)."],
+    pieces=_pieces,
+)

@@ -29,7 +29,7 @@ from workup.cases.questions import (
     row_of,
 )
 from workup.cases.rows import RowErrors
-from workup.core.case import FixedSource
+from workup.core.case import Source
 from workup.core.errors import CaseError
 
 EXAMPLE = "nejmqa:general_surgery.csv"
@@ -44,7 +44,7 @@ class _Row(BaseModel):
     answer: str
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

@@ -31,7 +31,6 @@ from pydantic.alias_generators import to_camel
 
 from workup.cases.files import (
     ALL,
-    Lazy,
     Line,
     Split,
     checked,
@@ -44,11 +43,12 @@ from workup.cases.files import (
     view_of,
 )
 from workup.cases.findings import kind_of
-from workup.cases.leaks import WITHHELD, Mask, other_names
 from workup.cases.publications import Groups, publication, published
 from workup.cases.rows import Filled, RowErrors, sound
-from workup.core.case import Case, Fact, FixedSource, Kind, Truth
+from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
+from workup.core.lazy import Lazy
+from workup.core.leaks import WITHHELD, Mask, other_names
 
 EXAMPLE = "phenopackets:~/phenopacket-store"
 FIELDS = ("phenotypicFeatures metaData", "present diagnosis pmid")
@@ -159,7 +159,7 @@ class _Patient(BaseModel):
         return min(self.publications, default=self.id)
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER`, `FILE`, or either with `#all` or `#diseases`.
 
     Raises UserError and CaseError (file, line, field).
@@ -198,7 +198,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
         sides[view == ALL or held_out(split, groups.of(family))].append(position)
     train, test = (_lazy(store, side) for side in sides)
     name = f"phenopackets:{rest}"
-    return FixedSource(name, train, test, notes=_notes(counts, view), undivided=True)
+    return Source(name, train, test, notes=_notes(counts, view), undivided=True)
 
 
 def _usable(patient: _Patient) -> bool:

@@ -26,7 +26,7 @@ from workup.cases.questions import (
     row_of,
 )
 from workup.cases.rows import RowErrors
-from workup.core.case import Case, FixedSource
+from workup.core.case import Case, Source
 from workup.core.errors import CaseError
 
 EXAMPLE = "pubmedqa:data/ori_pqal.json"
@@ -48,7 +48,7 @@ class _Row(BaseModel):
     pmid: str | int | None = None
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

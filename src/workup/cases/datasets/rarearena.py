@@ -13,22 +13,10 @@ import re
 
 from pydantic import BaseModel, Field
 
-from workup.cases.files import Split, checked
-from workup.cases.leaks import Mask
-from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import (
-    Answer,
-    Dropped,
-    File,
-    Row,
-    Rows,
-    asked,
-    files_of,
-    question_source,
-    row_of,
-)
-from workup.cases.rows import RowErrors
-from workup.core.case import Case, FixedSource, Truth
+from workup.cases.pieces import Piece
+from workup.cases.questions import Answer, Dropped, File, QuestionSet, Row, Rows, parsed
+from workup.core.case import Case, Truth
+from workup.core.leaks import Mask
 from workup.core.text import same_name
 
 EXAMPLE = "rarearena:RareArena"
@@ -51,25 +39,8 @@ class _Row(BaseModel):
     test_results: str | None = None
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`.
-
-    Raises UserError and CaseError (file, line, field).
-    """
-    request = asked("rarearena", rest, split)
-    files = files_of(request.place, ["RD[SC].json", "RD[SC]_benchmark.jsonl"], _ROLES)
-    return question_source(
-        request,
-        errors,
-        files,
-        pieces,
-        _read,
-        ["RareArena, CC BY-NC-SA 4.0: not for commercial use."],
-    )
-
-
 def _read(piece: Piece, file: File) -> Rows:
-    row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+    row = parsed(_Row, piece, file)
     if not row.case_report.strip() or not row.diagnosis.strip():
         return [Dropped("it has no report or no diagnosis")]
     task = "RDS" if row.test_results is None else "RDC"
@@ -90,3 +61,12 @@ def _truth(row: _Row) -> Truth:
         aliases=(orphanet,) if orphanet and not same_name(orphanet, name) else (),
         extra=Answer(right=[name], letters=[], alphabet=[]),
     )
+
+
+open = QuestionSet(
+    "rarearena",
+    ["RD[SC].json", "RD[SC]_benchmark.jsonl"],
+    _read,
+    ["RareArena, CC BY-NC-SA 4.0: not for commercial use."],
+    roles=_ROLES,
+)

@@ -12,23 +12,19 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel
 
-from workup.cases.files import Split, checked
-from workup.cases.leaks import WITHHELD
-from workup.cases.pieces import Piece, pieces
+from workup.cases.pieces import Piece
 from workup.cases.questions import (
     Dropped,
     File,
+    QuestionSet,
     Row,
     Rows,
-    asked,
-    files_of,
     open_answer,
+    parsed,
     parted,
-    question_source,
-    row_of,
 )
-from workup.cases.rows import RowErrors
-from workup.core.case import Case, FixedSource
+from workup.core.case import Case
+from workup.core.leaks import WITHHELD
 
 EXAMPLE = "rjua:RJUA_train.json"
 FILES = ("RJUA_*.json",)
@@ -46,18 +42,8 @@ class _Row(BaseModel):
     advice: str = ""
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`.
-
-    Raises UserError and CaseError (file, line, field).
-    """
-    request = asked("rjua", rest, split)
-    files = files_of(request.place, ["RJUA_*.json", "*.jsonl"])
-    return question_source(request, errors, files, pieces, _read, ["RJUA-QA, CC BY 4.0."])
-
-
 def _read(piece: Piece, file: File) -> Rows:
-    row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+    row = parsed(_Row, piece, file)
     names = [name.strip() for name in _BETWEEN.split(row.disease) if name.strip()]
     if not names or not row.question.strip():
         return [Dropped("it has no question or no disease")]
@@ -84,3 +70,6 @@ def _withheld(text: str, names: Sequence[str]) -> str:
         re.escape(spelling) for spelling in sorted(spelled, key=lambda name: (-len(name), name))
     )
     return re.sub(pattern, WITHHELD, text, flags=re.IGNORECASE) if pattern else text
+
+
+open = QuestionSet("rjua", ["RJUA_*.json", "*.jsonl"], _read, ["RJUA-QA, CC BY 4.0."])

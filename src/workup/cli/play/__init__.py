@@ -58,7 +58,7 @@ def play(
     console = console or Console(highlight=False)
     index = _choose(source, index, seed)
     played = environment or Consultation(source.items, source.diagnoses)
-    case, round_ = played.presented(source, seed).test[index], _Round(source, played, seed)
+    case, round_ = played.about.presented(source, seed).test[index], _Round(source, played, seed)
     console.print(Text(f"{source.name} · test case {index} · you are the doctor", style="bold"))
     console.print(
         Text("No medical device: a test bench with simulated or published patients.", style="dim")
@@ -91,7 +91,7 @@ class _Round:
     def rivals(self, against: Doctor | None) -> dict[str, Doctor]:
         """The other players by label: the policy, and the anchors if the source has a model."""
         doctors = {} if against is None else {"policy": against}
-        known = self.environment.anchors(self.source, self.seed)
+        known = self.environment.about.anchors(self.source, self.seed)
         order = ("greedy information", "random doctor", "told information")
         doctors |= {label: known[label] for label in order if label in known}
         return doctors

@@ -90,7 +90,7 @@ class Person:
         body = Text(printable("\n".join(lines)))
         self.console.print(Panel(body, title="the patient", title_align="left", border_style="dim"))
         asking = "? lists what to ask" if self.items else "ask in your own words"
-        looking = " · search WORDS" if self.environment.searches else ""
+        looking = " · search WORDS" if self.environment.about.searches else ""
         naming = "dx NUMBER" if case.options and not self.diagnoses else "dx NAME"
         self._say(
             f"{self.environment.max_turns} actions, diagnosis included · {asking}{looking} · "
@@ -114,7 +114,7 @@ class Person:
                 self._list_items(rest)
             case "diagnoses" | "dx?":
                 self._list_diagnoses(self._known(case), rest)
-            case "search" if rest and self.environment.searches:
+            case "search" if rest and self.environment.about.searches:
                 return self._written(SEARCH, rest)
             case "dx" | "diagnose":
                 return self._diagnose(rest, self._known(case))
@@ -146,7 +146,7 @@ class Person:
 
         The tag is the item's own if `kind` is "".
         """
-        if not self.environment.asks:
+        if not self.environment.about.asks:
             return self._written(kind or Kind.HISTORY.value, request)
         request, reply = self._understood(request, case)
         if self.items and not reply.item and not reply.evidence:

@@ -63,12 +63,12 @@ def framed(
     policy = framable(driven, settings)
     if policy is None:
         return driven
-    if not (environment.asks or environment.searches):
+    if not (environment.about.asks or environment.about.searches):
         raise UserError(
             "strategy.frame writes questions, searches and answers, and this encounter has neither "
             "questions nor searches: leave it out"
         )
-    asking = SEARCH if environment.searches else Kind.HISTORY.value
+    asking = SEARCH if environment.about.searches else Kind.HISTORY.value
     begins, ends = around(environment, asking)
     question = Begun(policy, f"{begins}\n", ends, thinks)
     begins, ends = around(environment)

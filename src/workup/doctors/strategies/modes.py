@@ -28,8 +28,8 @@ from workup.doctors.strategies.framing import (
     given,
 )
 from workup.doctors.strategies.prompting import Instruction
-from workup.environments.base.around import Around
-from workup.environments.base.searched import Searched
+from workup.environments.base.encounter import Encounter
+from workup.environments.base.searched import one_search
 from workup.environments.base.searching import LONGEST, SEARCH
 from workup.rl.rollout import Play, TokenDoctor, ToPlay, rollout
 
@@ -84,11 +84,7 @@ def opened(
     framed.
     """
     passages = settings.passages if isinstance(settings, RetrievalSettings) else 0
-    world = environment
-    if isinstance(environment, Searched):
-        world = environment.varied(
-            subqueries=0, passages=max(1, passages), max_turns=2 if passages else 1
-        )
+    world = one_search(environment, passages) if environment.about.searches else environment
     told = driven.model is not None
     doctor, to_frame = driven.doctor, framable(driven, settings)
     policy = doctor.policy if isinstance(doctor, TokenDoctor) else None
@@ -125,19 +121,28 @@ class Mode:
         return await rollout(job, self.world, self.doctor, play)
 
 
-class OneAnswer(Around):
+class OneAnswer(Encounter):
     """`world` for one answer, under a mode's own rules if the policy can be told them.
 
     Otherwise the rules are those of `usual`, the encounter that such a policy was trained in.
     """
 
     def __init__(self, world: Environment, usual: Environment, how: Instructed) -> None:
-        super().__init__(world)
-        self.usual, self.how = usual, how
+        super().__init__(1 + how.retrieves)
+        self.world, self.usual, self.how = world, usual, how
 
     @property
-    def max_turns(self) -> int:
-        return 1 + self.how.retrieves
+    def stop(self) -> tuple[str, ...]:
+        return self.world.stop
+
+    def read(self, text: str) -> Action:
+        return self.world.read(text)
+
+    def write(self, kind: str, content: str) -> str:
+        return self.world.write(kind, content)
+
+    def conclude(self, case: Case) -> str:
+        return self.world.conclude(case)
 
     def open(self, case: Case) -> tuple[Message, ...]:
         """The mode's instructions, then the environment's question with lettered options."""
@@ -171,7 +176,7 @@ class OneAnswer(Around):
         """What is to be written and in which form, in the language of the case."""
         how = (THOUGHT if self.how.thinks else AT_ONCE).spoken(opening)
         # Made without the truth: it shows only the form of an answer to this case.
-        form = bare("".join(self.world.conclusion(replace(case, truth=Truth(DOTS)))))
+        form = bare("".join(self.world.lessons.conclusion(replace(case, truth=Truth(DOTS)))))
         return f"{how}\n{form}\n{(LISTED if case.options else OPEN).spoken(opening)}"
 
 
@@ -243,7 +248,7 @@ def _strategy(
     """The mode `name`, which the paper's Table 6 lists as `called`."""
 
     def fits(environment: Environment) -> None:
-        if retrieves and not isinstance(environment, Searched):
+        if retrieves and not environment.about.searches:
             raise UserError(
                 f"strategy '{name}' searches a library, and this encounter has none: type "
                 "environment=library, and environment.index=FOLDER where the cases bring no "

@@ -65,7 +65,7 @@ class Following(LivePolicy, Protocol):
     tokenizer: Any
 
 
-class TrlEngine(AccelerateProcesses):
+class TrlEngine:
     """Implements `Engine` with the trainers of transformers and TRL.
 
     A stage's checkpoints are in `folder/1-sft/checkpoint-N`, `folder/2-grpo/checkpoint-N`, … in the
@@ -95,7 +95,7 @@ class TrlEngine(AccelerateProcesses):
         self.folder, self.on_step, self.resume = folder, on_step, resume
         refuse_older(folder)
         self.cpu = next(policy.model.parameters()).device.type == "cpu"
-        super().__init__(cpu=self.cpu)
+        self.processes = AccelerateProcesses(cpu=self.cpu)
         self._stages = 0
         self._stopping = self.stopped = False
         self.checkpoint: Path | None = None  # the newest one of the present stage
@@ -105,6 +105,10 @@ class TrlEngine(AccelerateProcesses):
         self.model = _adapted(policy.model, settings)
 
     # --- the policy ---
+
+    @property
+    def live(self) -> TrlEngine:
+        return self
 
     @property
     def local(self) -> LocalPolicy:
@@ -122,7 +126,7 @@ class TrlEngine(AccelerateProcesses):
         return LocalScorer.frozen(self.local) if name == REFERENCE else LocalScorer(self.local)
 
     def save(self, folder: Path, *, merged: bool = True) -> None:
-        if not self.is_main:
+        if not self.processes.is_main:
             return
         model, lora = self.policy.model, self.settings.lora
         with whole_folder(folder) as draft:
@@ -142,7 +146,7 @@ class TrlEngine(AccelerateProcesses):
             why = ""
         except (RuntimeError, SafetensorError, OSError) as error:
             why = " ".join(str(error).split())[:200]
-        if all(self.all_gather([not why])):
+        if all(self.processes.all_gather([not why])):
             self.policy.refresh()
             return ""
         model.load_state_dict(before)  # the load may have failed halfway
@@ -153,7 +157,7 @@ class TrlEngine(AccelerateProcesses):
         tokenizer = self.policy.tokenizer.backend_tokenizer.to_str()
         libraries = [version(name) for name in ("torch", "transformers", "trl", "peft")]
         device = next(self.policy.model.parameters()).device.type
-        return repr((self.world, device, libraries, tokenizer))
+        return repr((self.processes.world, device, libraries, tokenizer))
 
     # --- stages ---
 

@@ -35,7 +35,7 @@ GRPO = "grpo"
 Rows = Callable[[int, Sequence[str]], Sequence[TokenRow]]
 
 
-class VerlEngine(Alone):
+class VerlEngine:
     """Implements `Engine`: one of verl's trainers after the other, each with the stage's weights.
 
     A stage's checkpoints are verl's own, in `folder/1-sft/global_step_N`, `folder/2-grpo/…` in the
@@ -54,6 +54,7 @@ class VerlEngine(Alone):
         self.policy = VerlPolicy(
             self.known, how, lambda: self._serving().client, lambda: self._serving().version
         )
+        self.processes = Alone()
         self.on_step: Any = lambda step, metrics: None
         self._stopping = self.stopped = False
         self._session: Session | None = None
@@ -65,6 +66,10 @@ class VerlEngine(Alone):
         self.verl.join(self._reinforcing())  # reports too few machines before anything is written
 
     # --- the policy ---
+
+    @property
+    def live(self) -> VerlEngine:
+        return self
 
     def chat(self) -> Model:
         from workup.models.chat import LocalChat

@@ -3,8 +3,8 @@
 What an environment's own grammar needs stands in `searchers` and `ranked_doctor`. All anchors name
 the most probable diagnosis of the exact posterior; they differ in what they ask. They see what any
 doctor sees (`case.given`, and the ids that answers revealed), except `FullInformationDoctor`, which
-reads the record. In a renamed clinic they know of a name only what the titles of the passages that
-they have read say about it.
+reads the record. Where names are drawn for every case, they know of a name only what the passages
+that they have read say about it (`Knowledge.read`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from workup.cases.clinic.renamed import meanings
 from workup.core.case import Case, Evidence, Item, Knowledge, evidence_of
 from workup.core.episode import DIAGNOSE, Completion, Episode, Message, Turn
 from workup.core.ports import Act, Sampling
@@ -84,7 +83,7 @@ class BayesDiagnoser:
                     and turn.observation.messages[0].content == parent.normal != item.normal
                 ):
                     known.setdefault(parent.name, ())
-        return known | meanings(case, headings(past))
+        return known | self.knowledge.read(case, headings(past))
 
     def say(self, kind: str, content: str) -> Act:
         return Act((), Completion(self.write(kind, content)))
@@ -101,7 +100,7 @@ class FullInformationDoctor(BayesDiagnoser):
 
     def evidence(self, case: Case, past: Sequence[Turn]) -> Evidence:
         normal: Evidence = dict.fromkeys(self.items, ())
-        return normal | evidence_of((*case.given, *case.truth.facts)) | meanings(case)
+        return normal | evidence_of((*case.given, *case.truth.facts)) | self.knowledge.read(case)
 
 
 class RandomDoctor(BayesDiagnoser):

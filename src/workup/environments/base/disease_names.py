@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
 
-from workup.cases.clinic.catalogue import clinic_catalogue
+from workup.cases.catalogue import built_in
 from workup.cases.icd import compact
-from workup.cases.leaks import spellings
 from workup.core.case import Case, Source
+from workup.core.leaks import spellings
 from workup.core.text import normalise
 from workup.environments.base.lexical import HAN, chinese
 
@@ -114,7 +114,7 @@ class SourceDiseases:
 
     @cached_property
     def _all(self) -> DiseaseNames:
-        known = clinic_catalogue().entries
+        known = built_in().entries
         of_cases = [case.truth for case in _told_apart(self._source)]
         names = (
             *(name for entry in known for name in entry.names),
@@ -141,7 +141,7 @@ def _told_apart(source: Source) -> Iterator[Case]:
 
     Without a closed list they are all cases.
     """
-    catalogue = clinic_catalogue()
+    catalogue = built_in()
     missing = {name for name in source.diagnoses if not catalogue.find(name)}
     if source.diagnoses and not missing:
         return

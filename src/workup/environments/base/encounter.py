@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.core.case import Case, Evidence, Knowledge, Source, evidence_of
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
-from workup.core.ports import Demonstration, Doctor, Environment, Model, Teaching
+from workup.core.errors import UserError, WorkupError
+from workup.core.ports import Demonstration, Doctor, Environment, Model, Roles, Teaching
 from workup.environments.base import teacher
 from workup.environments.base.anchors import (
     BayesDiagnoser,
@@ -41,12 +43,26 @@ class PartSettings(EncounterSettings):
     )
 
 
-class Encounter(ABC):
-    """An `Environment` without roles, in which nothing can be asked for or searched.
+E = TypeVar("E")
 
-    `share` is the share of each case's facts that is told at the outset; None leaves the cases as
-    they are. Raises ValueError for a `max_turns` below 1.
+
+def fitting(environment: Environment, kind: type[E], otherwise: str) -> E:
+    """`environment`, for who needs one of `kind`. Raises UserError `otherwise` for another one."""
+    if not isinstance(environment, kind):
+        raise UserError(otherwise)
+    return environment
+
+
+class Encounter(ABC):
+    """An `Environment` of which only what is played has to be written; the rest has a default.
+
+    By default nothing can be asked for or searched, and no model plays a role. It is its own
+    `about` and its own `lessons`. `share` is the share of each case's facts that is told at the
+    outset; None leaves the cases as they are. Raises ValueError for a `max_turns` below 1.
     """
+
+    role_names: Sequence[str] = ()
+    """The roles that language models can play: those that `with_models` reads."""
 
     def __init__(self, max_turns: int = TURNS, share: float | None = None) -> None:
         if max_turns < 1:
@@ -60,10 +76,6 @@ class Encounter(ABC):
     @property
     @abstractmethod
     def stop(self) -> tuple[str, ...]: ...
-
-    @property
-    @abstractmethod
-    def phrases(self) -> Sequence[str]: ...
 
     @abstractmethod
     def open(self, case: Case) -> tuple[Message, ...]: ...
@@ -79,6 +91,12 @@ class Encounter(ABC):
 
     @abstractmethod
     def conclude(self, case: Case) -> str: ...
+
+    # --- what is known of it ---
+
+    @property
+    def about(self) -> Self:
+        return self
 
     @property
     def asks(self) -> bool:
@@ -123,22 +141,33 @@ class Encounter(ABC):
     def presented(self, source: Source, seed: int) -> Source:
         return source if self.share is None else told_at_outset(source, self.share, seed)
 
+    # --- roles ---
+
     @property
-    def roles(self) -> Sequence[str]:
+    def roles(self) -> Roles:
+        return Roles(tuple(self.role_names), self.with_models)
+
+    def with_models(self, models: Mapping[str, Model]) -> Environment:
+        """This environment with `models` (role → model) in place of its built-in roles."""
+        if models:
+            raise WorkupError(f"{type(self).__name__} names roles and lacks with_models")
+        return self
+
+    # --- what is taught in it ---
+
+    @property
+    def lessons(self) -> Self:
+        return self
+
+    @property
+    def phrases(self) -> Sequence[str]:
         return ()
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
-        return self
-
-    @property
-    def built_in(self) -> Environment:
-        return self
 
     def demonstrate(
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
         """Random dialogues, textbook records and summaries, where findings can be asked for."""
-        return teacher.demonstrate(self.built_in, source, teaching, seed, index)
+        return teacher.demonstrate(self, source, teaching, seed, index)
 
     def conclusion(self, case: Case) -> tuple[str, str]:
         name = case.truth.diagnosis

@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 
-from workup.cases.clinic.renamed import pictures
 from workup.core.case import Case, Item, Passage, Source
 from workup.core.episode import Completion, Message, Turn
 from workup.core.ports import Act, Demonstration, Environment, Sampling
@@ -28,6 +27,7 @@ from workup.environments.base.queries import (
     names_in,
     need_coded,
     need_diagnoses,
+    own_names,
     random_queries,
     taught_diagnosis,
 )
@@ -89,8 +89,8 @@ class LibraryTeaching:
             need_diagnoses(source)
         open_book = bool(rng.random() < self.open_books) and environment.max_turns > 1
         teacher = _Teacher(source, environment, self, case, rng)
-        items = [] if open_book or not environment.asks else teacher.questions(focus)
-        searches = drawn_searches(source, case, environment.max_turns - 1 - len(items), rng)
+        items = [] if open_book or not environment.about.asks else teacher.questions(focus)
+        searches = drawn_searches(source, environment.max_turns - 1 - len(items), rng)
         steps: list[Item | None] = [*items, *(None for _ in range(max(searches, open_book)))]
         order = rng.permutation(len(steps)) if items else range(len(steps))
         teacher.steps = [steps[place] for place in order]
@@ -121,8 +121,8 @@ class _Teacher:
     def questions(self, focus: float) -> list[Item]:
         """The items to ask for, drawn from those that the opening does not tell."""
         most = self.environment.max_turns - 1
-        count = int(self.rng.integers(max(most - least_searches(self.source, self.case), 0) + 1))
-        known = self.environment.known(self.case)
+        count = int(self.rng.integers(max(most - least_searches(self.source), 0) + 1))
+        known = self.environment.about.known(self.case)
         return drawn_items(self.case, self.source, known, count, focus, self.rng)
 
     async def act(
@@ -162,9 +162,9 @@ class _Teacher:
         names no diagnosis.
         """
         named = self._named([passage])
-        linked = frozenset(pictures(self.case))
+        links = own_names(self.source, self.case).links
         shared = (
-            *filter(linked.__contains__, named[1:]),
+            *(name for name in named[1:] if name in links),
             *findings_in(passage, self.source, findings),
         )
         return ": ".join(filter(None, (*named[:1], ", ".join(shared)))) if named else ""
@@ -180,7 +180,7 @@ class _Teacher:
 
         Its refinement and its tag are given.
         """
-        tag, ready = f"<{DIAGNOSIS}>", not least_searches(self.source, self.case)
+        tag, ready = f"<{DIAGNOSIS}>", not least_searches(self.source)
         for number in range(1, len(past)):
             read = past[:number]
             ready = ready or read[-1].observation.passages is not None

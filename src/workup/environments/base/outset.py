@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from workup.cases.files import Lazy
-from workup.core.case import Case, Fact, Source, with_cases
+from workup.core.case import Case, Fact, Source
+from workup.core.lazy import Lazy
 from workup.rl.rollout import seed_key
 
 
@@ -39,7 +39,12 @@ def told_at_outset(source: Source, share: float, seed: int = 0) -> Source:
         return Lazy(len(cases), lambda index: partial(cases[index], share, seed))
 
     note = f"{share:.0%} of each case's facts are told at the outset."
-    return with_cases(source, presented(source.train), presented(source.test), note)
+    return replace(
+        source,
+        train=presented(source.train),
+        test=presented(source.test),
+        notes=(*source.notes, note),
+    )
 
 
 def _joined(facts: Sequence[Fact]) -> str:

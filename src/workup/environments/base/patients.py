@@ -170,7 +170,7 @@ class ModelPatient:
 
         The facts' texts in the record's order, without diagnosis names.
         """
-        return [fact_text(self._record, case, fact) for fact in (*case.given, *case.truth.facts)]
+        return [self._record.tell(case, fact) for fact in (*case.given, *case.truth.facts)]
 
     async def compose(
         self, case: Case, past: Sequence[Turn], question: str, rejected: Sequence[Rejection] = ()
@@ -192,7 +192,7 @@ class ModelPatient:
             return Said(not_known(question))
         # Diagnosis names are withheld as from a finding whose item is the question: a name that the
         # question itself uses need not be.
-        text = fact_text(self._record, case, Fact("answer", question, answer.answer.strip()))
+        text = self._record.tell(case, Fact("answer", question, answer.answer.strip()))
         return Said(text, tuple(facts[number - 1].id for number in dict.fromkeys(answer.facts)))
 
     def _messages(
@@ -319,15 +319,6 @@ def played_by(
         return None
     patient = ModelPatient(record, models[PATIENT], personas)
     return CheckedPatient(patient, models[CHECKER]) if CHECKER in models else patient
-
-
-def fact_text(record: RecordedConsultation, case: Case, fact: Fact) -> str:
-    """The text of `fact` as the consultation tells it.
-
-    Diagnosis names withheld, tokens neutralised.
-    """
-    alone = replace(case, given=(), truth=replace(case.truth, facts=(fact,)))
-    return record.record(alone).messages[0].content
 
 
 def not_known(question: str) -> str:

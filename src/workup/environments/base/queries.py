@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 
-from workup.cases.clinic.renamed import called, pictures, words
-from workup.core.case import Case, Passage, Source
+from workup.core.case import Case, OwnNames, Passage, Source, SourceLibrary
 from workup.core.episode import ASK, Turn
 from workup.core.errors import UserError
 from workup.core.text import normalise, places, without_markup
 from workup.environments.base.searching import SearchGrammar
 
 MOST_FINDINGS = 3  # findings in one drawn query
+_WORD = re.compile(r"\w+")
 
 
 def need_diagnoses(source: Source) -> None:
@@ -61,23 +61,32 @@ def known_findings(
     return list(dict.fromkeys(fact.item for fact in facts if not items or fact.item in items))
 
 
-def least_searches(source: Source, case: Case) -> int:
-    """How many searches a diagnosis needs to be no guess: in a renamed clinic one, with links two.
+def own_names(source: Source, case: Case) -> OwnNames:
+    """The names that the source's library has in this case alone; none without a library."""
+    return source.library.own(case) if source.library else OwnNames()
 
-    It is one too where the source lists no diagnoses, since test diseases may be none of those
-    trained on. Elsewhere none: there a name's meaning can be learned.
+
+def hops(source: Source) -> int:
+    """How many documents together say what a name means; 0 where it means the same in all cases."""
+    return source.library.hops if source.library else 0
+
+
+def least_searches(source: Source) -> int:
+    """How many searches a diagnosis needs to be no guess.
+
+    Where names are drawn for every case, as many as documents that say what one means (`hops`). It
+    is one where the source lists no diagnoses, since test diseases may be none of those trained on.
+    Elsewhere none: there a name's meaning can be learned.
     """
-    if called(case):
-        return 2 if pictures(case) else 1
-    return int(not source.diagnoses)
+    return hops(source) or int(not source.diagnoses)
 
 
-def drawn_searches(source: Source, case: Case, most: int, rng: np.random.Generator) -> int:
+def drawn_searches(source: Source, most: int, rng: np.random.Generator) -> int:
     """How many searches a demonstration has: uniform from `least_searches` to `most`.
 
     It is `most` where that is smaller.
     """
-    return int(rng.integers(min(least_searches(source, case), most), most + 1))
+    return int(rng.integers(min(least_searches(source), most), most + 1))
 
 
 def random_query(
@@ -116,35 +125,42 @@ def random_queries(
 
 
 def names_in(passages: Sequence[Passage], source: Source, case: Case) -> list[str]:
-    """The names in `passages`, the most frequent first: of diagnoses, and with links of pictures.
+    """The names in `passages`, the most frequent first: of diagnoses, and of links.
 
-    In a renamed clinic they are the case's names. Where the source lists no diagnoses they are the
+    They are the case's own, if it has any. Where the source lists no diagnoses they are the
     passages' titles, in their order.
     """
-    texts = tuple(passage.whole for passage in passages)
-    if names := frozenset(called(case).values()):
-        read = (word for text in texts for word in words(text) if word in names)
+    texts, own = tuple(passage.whole for passage in passages), own_names(source, case)
+    if names := frozenset((*own.diagnoses, *own.links)):
+        read = (word for text in texts for word in _WORD.findall(text) if word in names)
         return [name for name, _ in Counter(read).most_common()]
     if not source.diagnoses:
         return [*dict.fromkeys(filter(None, (passage.heading for passage in passages)))]
     return [*mentioned(texts, tuple(source.diagnoses))]
 
 
+def links_in(passages: Iterable[Passage], source: Source, case: Case) -> list[str]:
+    """The links that `passages` name, in the order of the diseases."""
+    read = {word for passage in passages for word in _WORD.findall(passage.whole)}
+    return [name for name in own_names(source, case).links if name in read]
+
+
 def diagnoses_in(passages: Sequence[Passage], source: Source, case: Case) -> list[str]:
-    """The diagnoses that `passages` name, the most frequent first, without names of pictures."""
-    linked = frozenset(pictures(case))
-    return [name for name in names_in(passages, source, case) if name not in linked]
+    """The diagnoses that `passages` name, the most frequent first, without links."""
+    links = own_names(source, case).links
+    return [name for name in names_in(passages, source, case) if name not in links]
 
 
-def listed_in(text: str, diagnoses: Sequence[str], case: Case) -> list[str]:
+def listed_in(
+    text: str, diagnoses: Sequence[str], case: Case, library: SourceLibrary | None = None
+) -> list[str]:
     """Those of the listed `diagnoses` that `text` names, the longest first.
 
-    In a renamed clinic the case's own names of its diseases are looked for instead. A name within a
-    longer one is not named by it. `workup.core.text.places` says what stands in a text; markup does
-    not.
+    If `library` has names in the case alone, they are looked for instead. A name within a longer
+    one is not named by it. `workup.core.text.places` says what stands in a text; markup does not.
     """
-    own = frozenset(called(case).values()) - frozenset(pictures(case))
-    by_form, form = _forms(tuple(sorted(own)) or tuple(diagnoses)), normalise(without_markup(text))
+    own = library.own(case).diagnoses if library else ()
+    by_form, form = _forms(tuple(sorted(own) or diagnoses)), normalise(without_markup(text))
     found = (
         (name, at, at + len(each)) for each, name in by_form.items() for at in places(each, form)
     )
@@ -173,19 +189,19 @@ def taught_diagnosis(
 ) -> str:
     """The diagnosis of a demonstration in which these passages were read.
 
-    It is the truth where the source lists its diagnoses and is no renamed clinic, where a passage
-    named it, and where no passage named any diagnosis. In the last case a policy learns that any
-    name is possible. Else the truth cannot be known, and to teach it would be to teach guessing:
-    it is the diagnosis, of those that were read, whose passage has most of the patient's
-    `findings`; with links, whose picture's passage has. A passage is about the name that stands in
-    it most often, the first of several.
+    It is the truth where the source lists its diagnoses and a name means the same in all cases,
+    where a passage named it, and where no passage named any diagnosis. In the last case a policy
+    learns that any name is possible. Else the truth cannot be known, and to teach it would be to
+    teach guessing: it is the diagnosis, of those that were read, whose passage has most of the
+    patient's `findings`; with links, the passage that its own one leads to. A passage is about the
+    name that stands in it most often, the first of several.
     """
     truth = case.truth.diagnosis
     named = [diagnoses_in([passage], source, case) for passage in read]
-    memorable = source.diagnoses and not called(case)
+    own = own_names(source, case)
+    memorable = source.diagnoses and not own.diagnoses
     if memorable or not any(named) or any(truth in each for each in named):
         return truth
-    linked = frozenset(pictures(case))
     counted: dict[str, int] = {}  # name → how many of the findings the passage about it has
     shown_by: dict[str, str] = {}  # diagnosis → the name whose passage has its findings
     for passage, diagnoses in zip(read, named, strict=True):
@@ -194,7 +210,7 @@ def taught_diagnosis(
             shared = len(findings_in(passage, source, findings))
             counted[about] = max(counted.get(about, 0), shared)
         for diagnosis in diagnoses[:1]:
-            shown_by[diagnosis] = next(filter(linked.__contains__, names), diagnosis)
+            shown_by[diagnosis] = next((name for name in names if name in own.links), diagnosis)
     return max(shown_by, key=lambda name: counted.get(shown_by[name], 0))
 
 

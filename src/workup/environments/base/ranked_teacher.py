@@ -26,8 +26,15 @@ LEAST = 1e-3
 """The posterior probability below which a candidate is not listed: it would be padding."""
 
 
-class Lists(Environment, Protocol):
-    """What a demonstration needs of an environment with ranked lists."""
+class Lists(Protocol):
+    """What a demonstration needs of an environment with ranked lists; see also `ports`."""
+
+    @property
+    def max_turns(self) -> int: ...
+
+    def write(self, kind: str, content: str) -> str: ...
+
+    def known(self, case: Case) -> Evidence: ...
 
     def write_lists(
         self, candidates: Sequence[str], examinations: Sequence[str] | None = None
@@ -40,7 +47,7 @@ class Lists(Environment, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RankedTeaching:
-    """Demonstrations of whole encounters in `world`.
+    """Demonstrations of whole encounters with the lists of `world`.
 
     `focus` is the share of the examinations that are the most informative ones; the others are
     drawn from all that can be ordered. `vague` is the share of the lists that `group` stands in
@@ -54,11 +61,13 @@ class RankedTeaching:
     group: str = ""
     lengths: tuple[int, ...] = (1, MOST_CANDIDATES)
 
-    def demonstrate(self, source: Source, seed: int, index: int) -> Demonstration:
+    def demonstrate(
+        self, source: Source, environment: Environment, seed: int, index: int
+    ) -> Demonstration:
         """The index-th demonstration: k ~ U{1 … max_turns − 1} orders, then the diagnosis.
 
-        The same (source, seed, index) makes the same one. Raises UserError for a source without a
-        model of its cases.
+        The same (source, environment, seed, index) makes the same one. Raises UserError for a
+        source without a model of its cases.
         """
         if source.knowledge is None:
             raise UserError(
@@ -67,10 +76,10 @@ class RankedTeaching:
                 "begin with a policy that can converse"
             )
         case, rng = drawn_case(source, seed, index)
-        most = self.world.max_turns - 1
+        most = environment.max_turns - 1
         orders = int(rng.integers(1, most + 1)) if most else 0
         teacher = _Teacher(self, source.knowledge, orders, rng)
-        return Demonstration(self.world.open(case), exchanges(played(case, self.world, teacher)))
+        return Demonstration(environment.open(case), exchanges(played(case, environment, teacher)))
 
 
 def ranked(

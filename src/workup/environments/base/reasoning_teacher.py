@@ -14,7 +14,6 @@ from itertools import islice
 
 import numpy as np
 
-from workup.cases.clinic.graph import read_triples, stated
 from workup.core.case import Case, Passage, Source
 from workup.core.episode import DIAGNOSE, Completion, Message, Turn
 from workup.core.ports import Act, Demonstration, Environment, Sampling
@@ -30,6 +29,7 @@ from workup.environments.base.queries import (
 )
 from workup.environments.base.searching import SEARCH, SearchGrammar
 from workup.environments.base.teacher import drawn_case, exchanges, played
+from workup.roles.judges.statements import ExactStatements
 
 MOST_REPEATED = 2  # statements after one search
 
@@ -57,7 +57,7 @@ class ReasoningTeaching:
         """
         need_diagnoses(source)
         case, rng = drawn_case(source, seed, index)
-        searches = drawn_searches(source, case, environment.max_turns - 1, rng)
+        searches = drawn_searches(source, environment.max_turns - 1, rng)
         teacher = _Teacher(self, source, environment, searches, rng)
         return Demonstration(environment.open(case), exchanges(played(case, environment, teacher)))
 
@@ -92,7 +92,7 @@ class _Teacher:
 
 def _statements(found: Sequence[Passage], findings: Sequence[str]) -> Iterator[str]:
     """The statements about one of the findings, in the words of the documents."""
-    for said in stated("\n".join(passage.whole for passage in found)):
-        (triple,) = read_triples(said)
-        if triple.tail in findings or triple.head in findings:
+    documents = "\n".join(passage.whole for passage in found)
+    for said, statement in ExactStatements().stated(documents):
+        if statement.tail in findings or statement.head in findings:
             yield f"{said}; "

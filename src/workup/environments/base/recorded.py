@@ -6,17 +6,16 @@ model: the same request in the same case always gets the same answer.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact, Item, Kind
 from workup.core.episode import DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
+from workup.core.leaks import WITHHELD
 from workup.core.text import blocks, neutralise, normalise, tagged
 from workup.environments.base.encounter import TURNS, Encounter
-from workup.environments.base.lexical import HAN, Lexicon, chinese
-from workup.roles.judges.options import right
+from workup.environments.base.lexical import Lexicon
+from workup.environments.base.withheld import Withholding
 
 TAGS = (*(kind.value for kind in Kind), DIAGNOSE)
 STOP = tuple(f"</{tag}>" for tag in TAGS)
@@ -43,9 +42,6 @@ _LONGEST = 300
 _ITEM_OVERLAP = 0.6
 _FACT_COVERAGE = 0.5
 _FACTS_PER_ANSWER = 2
-# Names shorter than this are withheld only in their exact case: "MS" is a disease, "ms" a unit.
-_SHORT = 4
-_LETTER = rf"[^\W{HAN}]"
 
 
 class RecordedConsultation(Encounter):
@@ -85,11 +81,8 @@ class RecordedConsultation(Encounter):
         self._by_index = [item for _, item in wordings]
         self._lexicon = Lexicon([wording for wording, _ in wordings])
         self._item_names = Lexicon([item.name for item in items])
-        self._closed = _naming(self.diagnoses)
         self._find = lru_cache(maxsize=1 << 14)(self._match)
-        self._say = lru_cache(maxsize=1 << 14)(self._withhold)
-        # A cache of its own: the closed list is the same for all cases, other names are not.
-        self._hide_listed = lru_cache(maxsize=1 << 14)(partial(_hidden, self._closed))
+        self.tell = Withholding(items, self.diagnoses)
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -142,9 +135,7 @@ class RecordedConsultation(Encounter):
 
         A positive item is answered with the texts of all its facts, `case.given` included. A
         sub-question whose parent is negative is answered with the parent's normal answer. Diagnosis
-        names are withheld from what the record says, except where the item's own wording uses them
-        ("have you had pneumonia before?"). With a closed list all its names are withheld in every
-        case alike, so that the gap itself tells nothing.
+        names are withheld from what the record says (`Withholding`).
         """
         if action.kind == DIAGNOSE:
             return Observation(done=True)
@@ -186,13 +177,8 @@ class RecordedConsultation(Encounter):
         return self._report(case, chosen) if chosen else _unanswered(UNKNOWN)
 
     def _report(self, case: Case, facts: Sequence[Fact], item: str = "") -> Observation:
-        names = _diagnosis_names(case)
-        text = " ".join([self._say(fact.text, self._wording(fact.item), names) for fact in facts])
+        text = " ".join([self.tell(case, fact) for fact in facts])
         return _message(text, tuple([fact.id for fact in facts]), item)
-
-    def _wording(self, name: str) -> str:
-        item = self.items.get(name)
-        return f"{name} {item.question}" if item is not None else name
 
     def _match(self, request: str) -> tuple[Item, ...]:
         """The items that the request may mean: none, one, or several that it means equally well."""
@@ -203,9 +189,6 @@ class RecordedConsultation(Encounter):
         best = [self._by_index[index].name for share, index in ranked if share == ranked[0][0]]
         names = best or [self._by_index[index].name for index in self._item_names.named(request)]
         return tuple([self.items[name] for name in dict.fromkeys(names)])
-
-    def _withhold(self, text: str, wording: str, names: tuple[str, ...]) -> str:
-        return neutralise(_hidden(_naming(names), self._hide_listed(text, wording), wording))
 
 
 @lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again
@@ -257,35 +240,5 @@ class _Free:
 _free = lru_cache(maxsize=1 << 10)(_Free)  # a case is asked many questions
 
 
-def _hidden(naming: re.Pattern[str], text: str, wording: str) -> str:
-    """`text` without the names that `naming` matches, but for those that `wording` uses."""
-    allowed = wording.lower()
-
-    def hide(name: re.Match[str]) -> str:
-        return name[0] if name[0].lower() in allowed else WITHHELD
-
-    return naming.sub(hide, text)
-
-
 def _about(case: Case, item: str) -> list[Fact]:
     return [fact for fact in (*case.given, *case.truth.facts) if fact.item == item]
-
-
-def _diagnosis_names(case: Case) -> tuple[str, ...]:
-    return (case.truth.diagnosis, *case.truth.aliases, *right(case))
-
-
-@lru_cache(maxsize=1024)
-def _naming(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Matches any of `names` as whole words, the longest first; nothing where there are none."""
-    ordered = sorted(filter(None, map(str.strip, names)), key=len, reverse=True)
-    # Chinese has no spaces between words: there a name stands wherever its characters do.
-    spaced = [_spelled(name) for name in ordered if not chinese(name)]
-    found = [rf"(?<!{_LETTER})(?:{'|'.join(spaced)})(?!{_LETTER})"] if spaced else []
-    found += [_spelled(name) for name in ordered if chinese(name)]
-    return re.compile("|".join(found) if found else r"(?!)")
-
-
-def _spelled(name: str) -> str:
-    pattern = r"\s+".join(map(re.escape, name.split()))
-    return pattern if len(name) < _SHORT else f"(?i:{pattern})"

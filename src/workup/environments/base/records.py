@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
+from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
 from workup.core.text import normalise
-from workup.environments.base.around import Around
-from workup.environments.base.patients import SECTIONS, answered_before, fact_text, listed
+from workup.environments.base.patients import SECTIONS, answered_before, listed
 from workup.environments.base.recorded import UNREADABLE, RecordedConsultation
 from workup.models.structured import ask
 from workup.roles.fence import clean, fenced, numbered, repeats_key
@@ -44,8 +43,8 @@ class _Result(BaseModel):
     result: str = Field(min_length=1, max_length=_LONGEST_RESULT)
 
 
-class SimulatedRecord(Around):
-    """An `Environment`: passes on the consultation's recorded results; a model answers the rest.
+class SimulatedRecord:
+    """Answers in a consultation: what `record` holds as it is, and a model's results for the rest.
 
     The model is asked if the consultation reveals no fact. Its results carry no evidence, and name
     no diagnosis (checked, and asked for again at most twice). A request that repeats an earlier one
@@ -55,7 +54,6 @@ class SimulatedRecord(Around):
     """
 
     def __init__(self, record: RecordedConsultation, model: Model) -> None:
-        super().__init__(record)
         self.record, self._model = record, model
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
@@ -80,7 +78,7 @@ class SimulatedRecord(Around):
         def written(result: _Result) -> str:
             # Diagnosis names are withheld as from a finding whose item is the request: a name that
             # the request itself uses need not be.
-            return fact_text(self.record, case, Fact("result", request, result.result.strip()))
+            return self.record.tell(case, Fact("result", request, result.result.strip()))
 
         def unusable(result: _Result) -> str | None:
             if written(result).count(WITHHELD) > result.result.count(WITHHELD):

@@ -10,40 +10,35 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from random import Random
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from workup.cases.clinic.library import library
-from workup.cases.clinic.renamed import Names, heard, said, unmarked
-from workup.cases.clinic.tables import LINKED, RENAMED, place
-from workup.cases.publications import publications
-from workup.core.case import Case, Evidence, Knowledge, Passage, Source, evidence_of
+from workup.core.case import Case, Evidence, Knowledge, Passage, Source, SourceLibrary, evidence_of
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Doctor, Retriever
+from workup.core.ports import Doctor, Environment, Retriever
 from workup.core.text import neutralise, normalise
 from workup.environments.base.encounter import Encounter, EncounterSettings
-from workup.environments.base.queries import MOST_FINDINGS
-from workup.environments.base.rankers import Rankers
+from workup.environments.base.queries import MOST_FINDINGS, hops
+from workup.environments.base.rankers import rankers
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.searchers import IdealSearcher, RandomSearcher
 from workup.environments.base.searching import NOTHING, SEARCH, SEPARATOR, SearchGrammar, Told
 from workup.environments.consultation import Consultation
-from workup.retrieval import open_retriever, words
+from workup.retrieval import brought, open_retriever, words
 from workup.retrieval.batching import Together
-from workup.retrieval.corpus import Document
-from workup.retrieval.provenance import rests_on
+from workup.retrieval.hpo.rankings import Rankings
+from workup.retrieval.provenance import without_own
 from workup.rl.rollout import seed_key
 
 if TYPE_CHECKING:
     from workup.retrieval.index import Index
 
-CLINIC = "clinic:"
 MOST_PASSAGES = 100  # passages that a server gives at most
 """How far a ranking is read where its best passages rest on the patient's own publication."""
 
-_SHORT = 40  # words and signs of a passage of a clinic's own library
+_SHORT = 40  # words and signs of a passage of a library that a source brings
 _NUMBER = re.compile(r"\d+|(?<=[.!?:])\s+|\n")
 
 
@@ -52,8 +47,8 @@ class SearchedSettings(EncounterSettings):
 
     index: str = Field(
         "",
-        description="the library: an index folder, a server, clinic:SUBSET; a clinic's own by "
-        "default",
+        description="the library: an index folder, a server, clinic:SUBSET; by default the one "
+        "that comes with the cases",
     )
     told: Told = Field(
         "history",
@@ -75,7 +70,8 @@ class Searched(Encounter):
     """An `Environment` in which the doctor searches `retriever` until it names the diagnosis.
 
     The patient is described at the beginning. `said` are the pieces of the passages, if they are
-    known, for a tiny policy's vocabulary. A search in the last turn brings no passages.
+    known, for a tiny policy's vocabulary. `library` is what a source brought and `retriever`
+    searches, None where it is an index of its own. A search in the last turn brings no passages.
     """
 
     unreadable: str
@@ -87,17 +83,12 @@ class Searched(Encounter):
         record: Consultation,
         grammar: SearchGrammar | None = None,
         said: Sequence[str] = (),
+        library: SourceLibrary | None = None,
     ) -> None:
+        self.library = library
         self.retriever, self.grammar = retriever, grammar or SearchGrammar()
         super().__init__(self.grammar.max_turns)
         self.record, self._said = record, tuple(said)
-
-    def varied(self, **changes: Any) -> Self:
-        """This environment with another grammar: `changes` are fields of `SearchGrammar`."""
-        other = copy(self)
-        other.grammar = replace(self.grammar, **changes)
-        other._max_turns = other.grammar.max_turns
-        return other
 
     @property
     def searches(self) -> bool:
@@ -109,12 +100,12 @@ class Searched(Encounter):
         """Most findings in a demonstrated query; 0: all of them."""
 
     @cached_property
-    def _rankers(self) -> Rankers:
-        return Rankers.of(self.retriever.library if isinstance(self.retriever, Together) else "")
+    def _rankings(self) -> Rankings:
+        return Rankings.of(self.retriever.library if isinstance(self.retriever, Together) else "")
 
     @property
     def notes(self) -> Sequence[str]:
-        return self._rankers.notes
+        return self._rankings.notes
 
     def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
         """Over a library of rare diseases its exact rankers too, before the others."""
@@ -123,14 +114,14 @@ class Searched(Encounter):
             return self.write(DIAGNOSE, ranked[0])
 
         own_paper = self.grammar.own_paper
-        rankers = self._rankers.anchors(source, seed, self.known, write, own_paper=own_paper)
-        return {**rankers, **super().anchors(source, seed)}
+        exact = rankers(self._rankings, source, seed, self.known, write, own_paper=own_paper)
+        return {**exact, **super().anchors(source, seed)}
 
     def further_anchors(
         self, source: Source, knowledge: Knowledge, seed: int
     ) -> Mapping[str, Doctor]:
-        """In a renamed clinic a doctor that searches at random and one that searches best."""
-        if not isinstance(knowledge, Names) or self.max_turns == 1:
+        """Where names are drawn for every case, one that searches at random, and one best."""
+        if not hops(source) or self.max_turns == 1:
             return {}
         return {
             "random searcher": RandomSearcher(source, knowledge, self, seed),
@@ -207,22 +198,23 @@ class Searched(Encounter):
         Names of diagnoses are withheld, as in a consultation.
         """
         facts = self.grammar.facts(case)
-        if facts:
-            described = replace(case, given=(), truth=replace(case.truth, facts=facts))
-            yield from (message.content for message in self.record.record(described).messages)
+        yield " ".join(self.record.tell(case, fact) for fact in facts)
 
     def _shown(self, case: Case, passage: Passage) -> Passage:
         """The passage as the doctor reads it: cut, in the case's names, without any tag."""
-        text = words.first(said(case, passage.text), self.grammar.passage_tokens)
-        return Passage(passage.id, neutralise(text), neutralise(said(case, passage.title)))
+        title, text = passage.title, passage.text
+        if self.library:
+            title, text = (self.library.tell(case, part) for part in (title, text))
+        text = words.first(text, self.grammar.passage_tokens)
+        return Passage(passage.id, neutralise(text), neutralise(title))
 
     async def _search(self, case: Case, queries: Sequence[str]) -> tuple[Passage, ...]:
         """The passages that the queries find, each once; in a foreign index two may share an id.
 
-        In a renamed clinic names in queries become marks before the search, and marks in passages
-        names after it. A random order depends on the case and on the queries as they were written.
+        A random order depends on the case and on the queries as they were written.
         """
-        asked = (heard(case, query) for query in queries)
+        own = self.library
+        asked = (own.query(case, query) if own else query for query in queries)
         found = await asyncio.gather(*(self._found(case, query) for query in asked))
         once = {(one.id, one.title, one.text): one for passages in found for one in passages}
         shown = [self._shown(case, one) for one in once.values()]
@@ -236,87 +228,88 @@ class Searched(Encounter):
         More are asked for where some of the best do, so that their places are taken by others.
         """
         wanted = asked = 1 if self.grammar.subqueries else self.grammar.passages
-        own = frozenset() if self.grammar.own_paper else publications(case)
         while True:
             found = await self.retriever.search(query, asked)
-            kept = [passage for passage in found if not rests_on(passage.id, own)]
+            kept = list(found) if self.grammar.own_paper else without_own(found, case)
             if len(kept) >= wanted or len(found) < asked or asked >= MOST_PASSAGES:
                 return kept[:wanted]
             asked = min(4 * asked, MOST_PASSAGES)
 
 
-def clinic_of(name: str) -> str:
-    """The clinic that a source's or a library's name begins with; "" for any other name.
+def one_search(environment: Environment, passages: int) -> Environment:
+    """`environment` for one search of one query, which brings `passages`; with 0 for none.
 
-    Example: "clinic:s#renamed,held-out" is of "s#renamed".
+    Raises UserError for an environment that is not of this module.
     """
-    return name.removeprefix(CLINIC).split(",")[0] if name.startswith(CLINIC) else ""
-
-
-def need_names(source: Source, library: str) -> None:
-    """Raises UserError where the documents cannot be told in the names of a renamed clinic.
-
-    Also where only one of cases and documents has links, and for an unknown clinic or option in the
-    library's name.
-    """
-    worlds = (clinic_of(source.name), clinic_of(library))
-    if worlds[0] != worlds[1] and any(world.endswith(RENAMED) for world in worlds):
+    if not isinstance(environment, Searched):
         raise UserError(
-            f"the names of {source.name} are not those of the library {library}: a renamed clinic "
-            "and its own library, as in clinic:s#renamed, go together"
+            "this strategy says how many passages a search brings, and in this environment only "
+            "the environment can: type environment=library"
         )
-    if not library.startswith(CLINIC):
-        return
-    linked = LINKED in place(library.removeprefix(CLINIC))[1]
-    if linked != (LINKED in source.name.split(",")):
-        without = source.name if linked else f"the library {library}"
-        raise UserError(
-            f"{without} has no names for pictures: cases and library are both of a clinic with "
-            f"links, as in --cases clinic:s#renamed,linked, or neither is"
-        )
+    other = copy(environment)
+    other.grammar = replace(
+        other.grammar, subqueries=0, passages=max(1, passages), max_turns=2 if passages else 1
+    )
+    other._max_turns = other.grammar.max_turns
+    return other
 
 
-def opened(source: Source, index: str = "") -> tuple[Retriever, tuple[str, ...]]:
-    """The library named by `index` (see `workup.retrieval`), or by default the clinic's own.
+def need_names(source: Source, library: SourceLibrary | None, index: str = "") -> None:
+    """Raises UserError where the documents cannot be told in the names of the cases.
 
-    With it come the pieces of its passages where it is a clinic's. Raises UserError if there is no
-    library of this name, or if none is named and the cases have none of their own.
+    Without a `library` what is searched is the `index` of this name.
     """
-    spec = index or source.name
-    need_names(source, spec)
-    if spec.startswith(CLINIC):
-        made = _own(spec.removeprefix(CLINIC))
-        return Together(made.find, here=True), tuple(_pieces(source, made.passages))
-    if not index:
+    if library is not None:
+        library.need(source)
+    elif hops(source):
+        raise UserError(
+            f"the names of {source.name} are not those of the library {index}: names that are "
+            "drawn for every case stand in the library that comes with the cases; leave out "
+            "environment.index"
+        )
+
+
+def opened(
+    source: Source, index: str = ""
+) -> tuple[Retriever, SourceLibrary | None, tuple[str, ...]]:
+    """The library named by `index` (see `workup.retrieval`), or by default the one of `source`.
+
+    With it come the pieces of its passages where a source brought it. Raises UserError if there is
+    no library of this name, or if none is named and the cases have none of their own.
+    """
+    library = brought(index) if index else source.library
+    if library is None and not index:
         raise UserError(
             f"{source.name} has no library of its own: name one with environment.index=FOLDER; "
             "`workup index build CORPUS --out FOLDER` makes it, and clinic:s is a built-in one"
         )
-    return open_retriever(index), ()
+    need_names(source, library, index)
+    if library is None:
+        return open_retriever(index), None, ()
+    made = _own(library)
+    return Together(made.find, here=True), library, tuple(_pieces(source, library, made.passages))
 
 
 @lru_cache(maxsize=4)
-def _own(subset: str) -> Index:
-    """A clinic's documents in short passages: a search's result fits a tiny policy's context."""
+def _own(library: SourceLibrary) -> Index:
+    """The documents in short passages: a search's result fits a tiny policy's context."""
     from workup.retrieval.index import Index  # loads scipy: completion must not wait for it
 
-    documents = (
-        Document(document.id, document.title, document.text) for document in library(subset)
-    )
-    return Index.of(documents, tokens=_SHORT)
+    return Index.of(library.documents(), tokens=_SHORT)
 
 
-def _pieces(source: Source, passages: Iterable[Passage]) -> Iterator[str]:
+def _pieces(source: Source, library: SourceLibrary, passages: Iterable[Passage]) -> Iterator[str]:
     """The pieces of the passages.
 
-    Names of findings and diagnoses, numbers, and the text between. A renamed clinic's diagnoses
-    are left out: their names are in no passage before a case is known.
+    Names of findings and diagnoses, numbers, and the text between. What is told by another name in
+    every case is left out.
     """
     names = sorted(
         {*source.diagnoses, *(item.name for item in source.items)}, key=len, reverse=True
     )
     cut = re.compile(rf"({'|'.join((*map(re.escape, names), _NUMBER.pattern))})", re.IGNORECASE)
-    texts = unmarked(text for passage in passages for text in (passage.title, passage.text))
+    said = (text for passage in passages for text in (passage.title, passage.text))
+    texts = (part for text in said for part in library.fixed(text))
     yield from dict.fromkeys(
         piece.strip() for text in texts for piece in cut.split(text) if piece.strip()
     )

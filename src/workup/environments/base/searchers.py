@@ -1,4 +1,4 @@
-"""Anchors that search: they learn from passages what made-up names mean, and reason by `Names`."""
+"""Anchors that search: they learn from passages what names mean that are drawn for every case."""
 
 from __future__ import annotations
 
@@ -8,22 +8,41 @@ from typing import Protocol
 
 import numpy as np
 
-from workup.cases.clinic.renamed import described, meanings, pictures, words
 from workup.core.case import Case, Evidence, Knowledge, Source
-from workup.core.episode import DIAGNOSE, Completion, Message, Turn
-from workup.core.ports import Act, Environment, Sampling
+from workup.core.episode import DIAGNOSE, Action, Completion, Message, Observation, Turn
+from workup.core.ports import Act, Sampling
 from workup.environments.base.anchors import BayesDiagnoser, headings
-from workup.environments.base.queries import known_findings, least_searches, random_queries
+from workup.environments.base.queries import (
+    known_findings,
+    least_searches,
+    links_in,
+    own_names,
+    random_queries,
+)
 from workup.environments.base.searching import SEARCH, SEPARATOR, SearchGrammar
 from workup.rl.rollout import seed_key
 
 _EQUAL = 1e-9  # probabilities this near are equal
 
 
-class Library(Environment, Protocol):
-    """What a searcher needs of an environment with a library."""
+class Searchable(Protocol):
+    """What a searcher needs of an environment with a library; `ports` says what each member is."""
 
     grammar: SearchGrammar
+
+    @property
+    def max_turns(self) -> int: ...
+
+    def read(self, text: str) -> Action: ...
+
+    def write(self, kind: str, content: str) -> str: ...
+
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...
+
+    @property
+    def asks(self) -> bool: ...
+
+    def known(self, case: Case) -> Evidence: ...
 
     @property
     def queried(self) -> int:
@@ -32,27 +51,28 @@ class Library(Environment, Protocol):
 
 
 class _Searcher(BayesDiagnoser):
-    def __init__(self, source: Source, knowledge: Knowledge, world: Library) -> None:
+    def __init__(self, source: Source, knowledge: Knowledge, world: Searchable) -> None:
         super().__init__(knowledge, source.items, world.write, world.known)
         self.source, self.world = source, world
 
-    def pictures_read(self, case: Case, past: Sequence[Turn]) -> list[str]:
-        """The names of pictures in what was found: to search for one tells whose it is."""
-        shown = (each for turn in past for each in turn.observation.passages or ())
-        read = {word for passage in shown for word in words(passage.whole)}
-        return [name for name in pictures(case) if name in read]
+    def links_read(self, case: Case, past: Sequence[Turn]) -> list[str]:
+        """The links in what was found: to search for one leads to the other document."""
+        found = [each for turn in past for each in turn.observation.passages or ()]
+        return links_in(found, self.source, case)
 
 
 class RandomSearcher(_Searcher):
     """Draws queries as demonstrations do, `max_turns` − 1 times, then diagnoses.
 
-    Of the names that it read it searches for pictures alone, never for a disease.
+    Of the names that it read it searches for links alone, never for a disease.
     Where findings can be asked for, each of these actions is by even chance a question for one that
     is not known yet, as long as `least_searches` still fit in. The draws depend only on `seed`, the
     case, the sampling key and the turn.
     """
 
-    def __init__(self, source: Source, knowledge: Knowledge, world: Library, seed: int = 0) -> None:
+    def __init__(
+        self, source: Source, knowledge: Knowledge, world: Searchable, seed: int = 0
+    ) -> None:
         super().__init__(source, knowledge, world)
         self.seed = seed
 
@@ -63,15 +83,13 @@ class RandomSearcher(_Searcher):
         if left <= 0:
             return self.say(DIAGNOSE, self.most_probable(evidence))
         rng = np.random.default_rng(seed_key(self.seed, case.id, sampling.key, len(past)))
-        lacking = least_searches(self.source, case) - sum(
-            turn.action.kind == SEARCH for turn in past
-        )
+        lacking = least_searches(self.source) - sum(turn.action.kind == SEARCH for turn in past)
         unasked = [item for item in self.source.items if item.name not in evidence]
         if self.world.asks and unasked and left > lacking and rng.random() < 0.5:
             item = unasked[int(rng.integers(len(unasked)))]
             return self.say(item.kind.value, item.name)
         findings = known_findings(self.source, case, self.world.grammar, past)
-        named = self.pictures_read(case, past)
+        named = self.links_read(case, past)
         subqueries, most = self.world.grammar.subqueries, self.world.queried
         queries = random_queries(self.source, findings, named, rng, subqueries, most)
         return self.say(SEARCH, SEPARATOR.join(queries))
@@ -86,9 +104,9 @@ class IdealSearcher(_Searcher):
     is exact, since a library always answers alike. It diagnoses after `max_turns` − 1 searches, or
     when no query raises that probability.
 
-    In a clinic with links it also tries the pictures that it has read of. While another search is
-    left it makes a + b larger. a is the probability of the best diagnosis that it can name, b that
-    of the best one if each disease whose findings it read had a known name.
+    Where links lead from document to document it also tries those that it has read. While another
+    search is left it makes a + b larger. a is the probability of the best diagnosis that it can
+    name, b that of the best one if each disease whose findings it read had a known name.
     """
 
     async def act(
@@ -97,8 +115,8 @@ class IdealSearcher(_Searcher):
         left = self.world.max_turns - 1 - len(past)
         best, chosen = self._worth(case, past, left - 1), ""
         # With all names known nothing is more probable: there it need not look further.
-        most = self._sure(self.evidence(case, past) | meanings(case))
-        if left > 1 and pictures(case):
+        most = self._sure(self.evidence(case, past) | self.knowledge.read(case))
+        if left > 1 and own_names(self.source, case).links:
             most *= 2  # `_worth` is then the sum of two probabilities
         for query in self._queries(case, past) if left > 0 else ():
             if best >= most - _EQUAL:
@@ -115,7 +133,7 @@ class IdealSearcher(_Searcher):
         yield ", ".join(findings)
         yield from findings
         yield from map(", ".join, combinations(findings, 2))
-        yield from self.pictures_read(case, past)
+        yield from self.links_read(case, past)
 
     async def _tried(self, case: Case, past: Sequence[Turn], query: str) -> Sequence[Turn]:
         text = self.world.write(SEARCH, query)
@@ -127,8 +145,10 @@ class IdealSearcher(_Searcher):
         """How sure it would be after `past`, with `left` searches after it."""
         evidence = self.evidence(case, past)
         sure = self._sure(evidence)
-        if left > 0 and pictures(case):
-            sure += self._sure(evidence | described(case, headings(past)))
+        names = own_names(self.source, case)
+        if left > 0 and names.links:
+            read = (*headings(past), *names.diagnoses)
+            sure += self._sure(evidence | self.knowledge.read(case, read))
         return sure
 
     def _sure(self, evidence: Evidence) -> float:
@@ -145,13 +165,10 @@ class AskingSearcher(IdealSearcher):
     async def act(
         self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
     ) -> Act:
-        evidence = self.evidence(case, past) | meanings(case)
+        evidence = self.evidence(case, past) | self.knowledge.read(case)
         unasked = [name for name in self.items if name not in evidence]
         actions = self.world.max_turns - 1
-        if (
-            len(past) >= min(actions // 2, actions - least_searches(self.source, case))
-            or not unasked
-        ):
+        if len(past) >= min(actions // 2, actions - least_searches(self.source)) or not unasked:
             return await super().act(case, opening, past, sampling)
         gains = self.knowledge.gains(evidence, unasked)
         item = self.items[unasked[int(np.argmax(gains))]]

@@ -35,7 +35,7 @@ def demonstrate(
     each prefix. Summary: the diagnosis after U{0 … |F|} of the findings. Raises UserError for a
     source without items, and where findings cannot be asked for one by one.
     """
-    if not world.asks or not source.items:
+    if not world.about.asks or not source.items:
         raise UserError(
             f"no demonstrations can be made from '{source.name}': it needs a consultation or "
             "questions to a patient, and a source that lists its items; leave out the warm "
@@ -48,7 +48,7 @@ def demonstrate(
     textbook = bool(rng.random() < teaching.textbook_share)
     most = world.max_turns - 1
     count = most if textbook else int(rng.integers(most + 1))
-    items = drawn_items(case, source, world.known(case), count, teaching.focus, rng)
+    items = drawn_items(case, source, world.about.known(case), count, teaching.focus, rng)
     questions = [world.write(item.kind.value, item.name) for item in items]
     *asked, last = exchanges(played(case, world, Recital((*questions, diagnosis))))
     if textbook:

@@ -21,7 +21,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from workup.cases.clinic.pathology import markers, rates, tumours
+from workup.cases.catalogue import built_in
 from workup.core.disk import whole_folder
 from workup.core.errors import UserError
 from workup.core.text import normalise
@@ -307,22 +307,26 @@ class Writer:
 @cache
 def clinic_base() -> ExamBase:
     """The pathology wing's own statistics: exact, and worded as its records are."""
-    wordings = {marker.name: tuple(fact.text for fact in marker.positives) for marker in markers()}
+    known = built_in()
+    wordings = {
+        each.name: tuple(fact.text for fact in each.positives) for each in known.examinations
+    }
     return ExamBase.of(
         CLINIC,
         (
             Row(
-                tumour.name,
-                marker.name,
-                float(share),
+                entry.name,
+                test.name,
+                entry.shares[test.name],
                 reference="the pathology wing's tables",
-                disease_names=tumour.synonyms,
-                test_names=marker.synonyms,
-                positives=wordings[marker.name],
-                negative=marker.negative,
+                disease_names=entry.names[1:],
+                test_names=test.synonyms,
+                positives=wordings[test.name],
+                negative=test.negative,
             )
-            for tumour, shares in zip(tumours(), rates(), strict=True)
-            for marker, share in zip(markers(), shares, strict=True)
+            for entry in known.entries
+            if entry.shares
+            for test in known.examinations
         ),
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from workup.cases.clinic.pathology import markers
+from workup.cases.catalogue import built_in
 from workup.core.text import normalise
 
 LONGEST = 300
@@ -79,7 +79,7 @@ def key(name: str) -> str:
 def _groups() -> Mapping[str, tuple[str, ...]]:
     """The key of a marker's name → those of all its names, its own first."""
     found: dict[str, tuple[str, ...]] = {}
-    for marker in markers():
+    for marker in built_in().examinations:
         group = tuple(dict.fromkeys(key(name) for name in (marker.name, *marker.synonyms)))
         found.update((each, group) for each in group if each not in found)
     return found
@@ -93,7 +93,8 @@ def synonyms(of: str) -> tuple[str, ...]:
 def common(of: str) -> str:
     """The name that the pathology wing has for the examination with the key `of`; "" if none."""
     group = _groups().get(of)
-    return next((marker.name for marker in markers() if group and key(marker.name) == group[0]), "")
+    named = (each.name for each in built_in().examinations if group and key(each.name) == group[0])
+    return next(named, "")
 
 
 def read(request: str, known: Callable[[str], bool]) -> list[Named]:

@@ -13,18 +13,18 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact
 from workup.core.case import Source as CaseSource
 from workup.core.episode import Message
 from workup.core.errors import UserError
+from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
 from workup.core.text import neutralise, normalise
 from workup.environments.base.disease_names import SourceDiseases
 from workup.environments.base.lexical import chinese
-from workup.environments.base.patients import SECTIONS, fact_text, listed
-from workup.environments.base.recorded import RecordedConsultation
-from workup.environments.exams.exam_base import CLINIC, Exam, ExamBase, Share
+from workup.environments.base.patients import SECTIONS, listed
+from workup.environments.base.withheld import Withholding
+from workup.environments.exams.exam_base import Exam, ExamBase, Share
 from workup.environments.exams.exam_terms import Named, common, key, read, synonyms
 from workup.models.structured import ask
 from workup.rl.rollout import seed_key
@@ -162,7 +162,8 @@ class ExamSimulator:
     ) -> None:
         self.settings = settings or RagesSettings()
         self._source, self._model = source, model
-        self._record = RecordedConsultation(source.items, source.diagnoses)
+        self._tell = Withholding(source.items, source.diagnoses)
+        self._named = {item.name: item for item in source.items}
         self.base = self._opened()
         self._diseases = SourceDiseases(source, self.base.disease_names if self.base else ())
         self._closed = source.knowledge is not None
@@ -172,8 +173,7 @@ class ExamSimulator:
 
     def _opened(self) -> ExamBase | None:
         settings = self.settings
-        own = CLINIC if self._source.name.partition("#")[0] == "clinic:pathology" else ""
-        place = settings.base or own
+        place = settings.base or self._source.base
         if "base" not in settings.sources or not place:
             return None
         base = ExamBase.open(place)
@@ -184,7 +184,7 @@ class ExamSimulator:
             )
         return base
 
-    def staffed(self, model: Model) -> ExamSimulator:
+    def with_model(self, model: Model) -> ExamSimulator:
         """This with `model` to write what record and base lack."""
         other = ExamSimulator(self._source, self.settings, model)
         other._diseases = self._diseases  # the source's names are read once
@@ -250,7 +250,7 @@ class ExamSimulator:
         """What the record may hold: an examination → the names that the record has for it."""
         names = {exam: list(items) for exam, items in self._items.items()}
         for fact in (*case.given, *case.truth.facts):
-            if fact.item and fact.item not in self._record.items:
+            if fact.item and fact.item not in self._named:
                 names.setdefault(self.canonical(fact.item), []).append(fact.item)
         return names
 
@@ -283,12 +283,12 @@ class ExamSimulator:
         the source's records are complete.
         """
         facts = [fact for fact in (*case.given, *case.truth.facts) if fact.item in items]
-        text = " ".join(fact_text(self._record, case, fact) for fact in facts)
+        text = " ".join(self._tell(case, fact) for fact in facts)
         if not facts:
             normal = next(
                 (
                     item.normal
-                    for item in map(self._record.items.get, items)
+                    for item in map(self._named.get, items)
                     if item and item.normal and (self._closed or item.normal in case.truth.record)
                 ),
                 "",
@@ -338,7 +338,7 @@ class ExamSimulator:
 
     def _withheld(self, case: Case, text: str, exam: str = "") -> str:
         """`text` with names of diagnoses withheld, except those that the base's `exam` uses."""
-        return fact_text(self._record, case, Fact("result", exam, text))
+        return self._tell(case, Fact("result", exam, text))
 
     async def _generate(
         self, case: Case, name: str, mine: Mapping[str, Sequence[str]]

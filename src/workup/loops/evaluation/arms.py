@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workup.loops.evaluation.loop import short_name
 from workup.report.live import Face, Live
+from workup.runs.policies import resolve
 
 
 def labels(policies: Sequence[str]) -> dict[str, str]:
     """A short name for each policy; its whole name if two short ones are equal."""
-    short = {policy: short_name(policy) for policy in policies}
+    short = {policy: resolve(policy).label for policy in policies}
     names = list(short.values())
     return {policy: name if names.count(name) == 1 else policy for policy, name in short.items()}
 

@@ -82,7 +82,7 @@ class Examination:
             )
         costs = {item.name: item.cost for item in source.items}
         made = cls(environment, source.test, judge, settings, costs=costs, **more)  # type: ignore[arg-type]
-        specs = list(dict.fromkeys((*environment.measures, *settings.measures)))
+        specs = list(dict.fromkeys((*environment.about.measures, *settings.measures)))
         return replace(made, measures=open_measures(specs, made.played, models))
 
     @property

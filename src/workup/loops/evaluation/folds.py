@@ -18,15 +18,19 @@ from workup.core.errors import UserError
 from workup.loops.evaluation import loop
 from workup.loops.evaluation.arms import Steps
 from workup.loops.evaluation.examination import Examination
+from workup.loops.frame import create, finish
 from workup.report.live import Live
-from workup.runs import Run, policies, versions
+from workup.runs import Run
 from workup.runs.folder import free, is_run, part
-from workup.runs.policies.unseen import history
+from workup.runs.policies import Resolved, resolve
 from workup.runs.settings import PolicySettings, build, merge
 from workup.runs.summary import repeats, summarise
 
 Play = Callable[[str, Path, Live], Run]
 """Starts or goes on with the run of a fold ("2/5") in its folder, until it is finished."""
+Resume = Callable[[Path, Live, Mapping[str, Any] | None], Run]
+Start = Callable[[Mapping[str, Any], str, Path, Live, str], Run]
+"""Starts the run of a fold: the settings over all folds, the fold, folder, live view, account."""
 
 
 def start(settings: PolicySettings, out: Path, live: Live) -> Run:
@@ -35,10 +39,11 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
     Each policy of a cross-validation plays the cases that it was not trained on. Raises UserError
     as `loop.start`, and for other cases than it was trained on.
     """
-    if not policies.fold_folders(settings.policy):
+    policy = resolve(settings.policy)
+    if not policy.folds:
         return loop.start(settings, out, live)
     free(out)
-    account, splits = token_hex(8), _splits(settings)
+    account, splits = token_hex(8), _splits(settings, policy)
     opened = [loop.Evaluation.of(_of(settings, split), account) for split in splits]
     for each in opened:
         each.staff.close()
@@ -50,19 +55,37 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
         **first.asked(settings),
         **{"split": None, "folds": len(splits)},
     }
-    weights = policies.identities(first.staff.roles)
-    made = versions({"run": settings.seed}, weights=weights)
-    Run.create(out, config, made, restricted=first.source.restricted).close()
-    return go_on(out, _play(out, {}), live)
+    create(out, config, first, several=True)
+    return go_on(out, plays(out, {}, loop.resume, _start), live)
 
 
 def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
     """Goes on with an interrupted evaluation, of a cross-validation's policies or of one."""
+    return resumed(path, live, changes, loop.resume, _start)
+
+
+def resumed(
+    path: Path, live: Live, changes: Mapping[str, Any] | None, resume: Resume, start: Start
+) -> Run:
+    """Goes on with the run in `path`: by `resume`, or fold by fold if it has folds."""
     with Run.open(path) as run:
         parts = run.parts
     if not parts:
-        return loop.resume(path, live, changes)
-    return go_on(path, _play(path, changes or {}), live, changes)
+        return resume(path, live, changes)
+    return go_on(path, plays(path, changes or {}, resume, start), live, changes)
+
+
+def plays(path: Path, changes: Mapping[str, Any], resume: Resume, start: Start) -> Play:
+    """What plays a fold of the run in `path`, by `start` from its settings, or by `resume`."""
+
+    def play(split: str, folder: Path, live: Live) -> Run:
+        if is_run(folder):
+            return resume(folder, live, changes)
+        with Run.open(path) as run:
+            settings, account = run.settings, run.account
+        return start(settings, split, folder, live, account)
+
+    return play
 
 
 def told(folds: Sequence[Examination]) -> str:
@@ -94,8 +117,6 @@ def go_on(path: Path, play: Play, live: Live, changes: Mapping[str, Any] | None 
 
 def _together(run: Run, live: Live, began: float) -> None:
     """Writes what the folds' evaluations have in common: episodes, summary, report."""
-    from workup.report import build as build_report  # matplotlib takes a second to load
-
     folds = [Run.open(run.path / folder) for folder in run.parts.values()]
     for doctor in folds[0].doctors():
         for fold in folds:
@@ -109,10 +130,7 @@ def _together(run: Run, live: Live, began: float) -> None:
         seconds=trained if run.config.get("method") else time.monotonic() - began,
         calls=ends[-1].get("calls", ()),  # all folds are on one account
     )
-    live.table(summary)
-    build_report(run)
-    for note in (*repeats(summary), f"report  {run.report}"):
-        live.note(note)
+    finish(run, summary, repeats(summary), live)
     for fold in folds:
         fold.close()
 
@@ -137,20 +155,20 @@ def _mean(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _splits(settings: PolicySettings) -> list[str]:
+def _splits(settings: PolicySettings, policy: Resolved) -> list[str]:
     """The folds of the policies that are evaluated.
 
     Raises UserError for settings that do not fit.
     """
-    policy, folders = settings.policy, policies.fold_folders(settings.policy)
+    folders, name = policy.folds, policy.name
     if settings.folds not in (None, len(folders)):
-        raise UserError(f"{policy} has {len(folders)} folds, not {settings.folds}")
-    newest = [history(folder)[0] for folder in folders]
+        raise UserError(f"{name} has {len(folders)} folds, not {settings.folds}")
+    newest = [resolve(folder).history[0] for folder in folders]
     if settings.split is not None:
-        raise UserError(f"each policy of {policy} plays its own fold: leave split=… out")
+        raise UserError(f"each policy of {name} plays its own fold: leave split=… out")
     if not newest[0].of(settings.cases):
         raise UserError(
-            f"the policies of {policy} play the cases that they were trained on, "
+            f"the policies of {name} play the cases that they were trained on, "
             f"{newest[0].cases}; for other cases name one of them, as in {folders[0]}"
         )
     return [str(one.split) for one in newest]
@@ -162,12 +180,5 @@ def _of(settings: PolicySettings, split: str) -> PolicySettings:
     return settings.model_copy(update={"policy": policy, "folds": None, "split": None})
 
 
-def _play(path: Path, changes: Mapping[str, Any]) -> Play:
-    def play(split: str, folder: Path, live: Live) -> Run:
-        if is_run(folder):
-            return loop.resume(folder, live, changes)
-        with Run.open(path) as run:
-            settings, account = build(PolicySettings, run.settings), run.account
-        return loop.start(_of(settings, split), folder, live, account)
-
-    return play
+def _start(values: Mapping[str, Any], split: str, folder: Path, live: Live, account: str) -> Run:
+    return loop.start(_of(build(PolicySettings, values), split), folder, live, account)

@@ -12,9 +12,8 @@ from secrets import token_hex
 from typing import Any
 
 from workup import environments
-from workup.core.case import Source
 from workup.core.errors import UserError
-from workup.core.ports import Doctor, LanguageModel, Sampling
+from workup.core.ports import LanguageModel, Sampling
 from workup.doctors import strategies
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.hybrid import Diagnoser, TranscriptDiagnoser
@@ -24,21 +23,20 @@ from workup.environments.consultation import Consultation
 from workup.loops.evaluation.examination import (
     Examination,
     Player,
-    examine,
     hybrid,
     oracle,
     playing,
     searching,
 )
 from workup.loops.evaluation.remarks import remarks
+from workup.loops.frame import Frame, create, evaluate, finish
 from workup.loops.staff import Staff
-from workup.methods import load
 from workup.models import samplers
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
-from workup.roles.endpoint import ENDPOINT
-from workup.runs import Run, policies, versions
-from workup.runs.folder import FOLDS, free
+from workup.runs import Run
+from workup.runs.folder import free
+from workup.runs.policies import TINY, Resolved, own_judges, resolve
 from workup.runs.policies.unseen import counted, open_unseen, own_cases, refuse_met
 from workup.runs.settings import (
     STRATEGY,
@@ -64,11 +62,11 @@ def completed(values: Mapping[str, Any]) -> tuple[PolicySettings, list[str]]:
     if values.get("cases") is not None:
         return furnished(PolicySettings, values), []
     given = (values.get("policy"), values.get("conclude"))
-    several = [str(name) for name in given if name not in (None, BAYES)]
-    named = [next(iter(policies.fold_folders(name)), name) for name in several]
-    for name in named:
-        if policies.is_run_folder(name):
-            policies.check(name)  # an evaluation, or a run that has not ended
+    several = [resolve(str(name)) for name in given if name not in (None, BAYES)]
+    named = [resolve(each.folds[0]) if each.folds else each for each in several]
+    for each in named:
+        if each.is_run:
+            each.check()  # an evaluation, or a run that has not ended
     cases = own_cases(named)
     remark = f"cases   none were named: {cases} is taken, which the run was trained on"
     return furnished(PolicySettings, {**values, "cases": cases}), [remark]
@@ -89,16 +87,10 @@ def start(settings: PolicySettings, out: Path, live: Live, account: str = "") ->
     players = evaluation.players()
     asked = evaluation.asked(settings)
     noted: dict[str, Any] = {"anchors": list(evaluation.anchors)}
-    noted["encounter"] = encounter(settings).name
+    noted["encounter"] = encounter(settings, evaluation.policy).name
     noted |= {"notes": [*evaluation.noted]} if evaluation.noted else {}
     config = {"kind": "evaluation", "account": account, **noted, **asked}
-    weights = policies.identities({"policy": settings.policy, **evaluation.staff.roles})
-    Run.create(
-        out,
-        config,
-        versions({"run": settings.seed}, weights=weights),
-        restricted=evaluation.source.restricted,
-    ).close()
+    create(out, config, evaluation)
     return _go_on(out, evaluation, players, live)
 
 
@@ -118,8 +110,6 @@ def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> 
 
 
 def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], live: Live) -> Run:
-    from workup.report import build as build_report  # matplotlib takes a second to load
-
     began = time.monotonic()
     evaluation.staff.desk.named(path)
     with Run.open(path) as run, run.alone(), closing(evaluation.staff):
@@ -127,15 +117,8 @@ def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], li
         live.note(f"cases   {counted(evaluation.source, played, split)}")
         speed = {}
         for label, player in players.items():
-            live.stage(f"evaluate {label}", evaluation.examination.total, unit="episode")
             since = time.monotonic()
-            count = examine(
-                run,
-                evaluation.examination,
-                player,
-                label,
-                lambda so_far: live.step({**so_far, **evaluation.staff.spent}),
-            )
+            count = evaluate(run, evaluation.examination, player, label, live, evaluation.staff)
             if count:
                 speed[label] = round(count / (time.monotonic() - since), 3)
         summary = summarise(
@@ -145,35 +128,30 @@ def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], li
             calls=evaluation.staff.calls,
             speed=speed,
         )
-        live.table(summary)
-        build_report(run)
         first = next(iter(players))
-        if first in speed:
-            live.note(f"speed   {first}: {speed[first]:.2f} episodes a second")
-        for note in (*repeats(summary), *evaluation.notes):
-            live.note(note)
-        live.note(f"report  {run.report}")
+        rate = f"speed   {first}: {speed[first]:.2f} episodes a second" if first in speed else ""
+        notes = (*filter(None, [rate]), *repeats(summary), *evaluation.notes)
+        finish(run, summary, notes, live)
     return Run.open(path)
 
 
 def refuse_untrained(settings: PolicySettings) -> None:
     """Raises UserError for the tiny policy, which is worth evaluating in a run's folder only."""
-    if settings.policy == policies.TINY:
+    if settings.policy == TINY:
         raise UserError(
             "'tiny' is trained first: workup train METHOD, then workup evaluate runs/NAME"
         )
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Frame):
     """Settings resolved into objects.
 
     Its construction finds the mistakes that a user can make, before anything is written.
     """
 
     settings: PolicySettings
-    source: Source
-    staff: Staff
+    conclude: Resolved | None
     examination: Examination
     met: Sequence[str] = ()  # notes on cases that a policy was trained on
 
@@ -188,22 +166,24 @@ class Evaluation:
                 f"'{settings.policy}' is no cross-validation: folds=… is for what `workup train "
                 "METHOD folds=…` made. A file that a policy was not trained on is played whole"
             )
-        if settings.conclude is not None:
-            policies.check(settings.conclude, (BAYES,))
-        settings, (strategy, tuned) = as_trained(settings), strategy_of(settings)
-        named = [name for name in (settings.policy, settings.conclude) if name is not None]
+        policy = resolve(settings.policy)
+        conclude = None if settings.conclude is None else resolve(settings.conclude)
+        if conclude is not None:
+            conclude.check((BAYES,))
+        settings, (strategy, tuned) = as_trained(settings, policy), strategy_of(settings)
+        named = [each for each in (policy, conclude) if each is not None]
         source, split = open_unseen(settings.cases, named, settings.split, strict=settings.strict)
         settings = settings.model_copy(update={"split": split})
-        environment, measures = encounter(settings).open(source), settings.evaluation.measures
+        environment = encounter(settings, policy).open(source)
         strategy.fits(environment)
-        source = environment.presented(source, settings.seed)
-        known = environment.anchors(source, settings.seed)
-        policies.check(settings.policy, known, why=environment.notes)
-        if settings.policy in known and settings.strategy:
+        source = environment.about.presented(source, settings.seed)
+        known = environment.about.anchors(source, settings.seed)
+        policy.check(known, why=environment.about.notes)
+        if policy.name in known and settings.strategy:
             raise UserError(
-                f"'{settings.policy}' is an anchor: a strategy is for a policy that can be prompted"
+                f"'{policy.name}' is an anchor: a strategy is for a policy that can be prompted"
             )
-        staff = Staff(settings, source, environment, account, measures)
+        staff = Staff(settings, source, environment, account, settings.evaluation.measures)
         examination = Examination.of(
             source,
             staff.environment,
@@ -215,20 +195,17 @@ class Evaluation:
             concurrency=settings.concurrency,
             max_failed=settings.max_failed,
         )
-        for name in (settings.policy, settings.conclude or BAYES):
-            if name.startswith(ENDPOINT):
-                staff.desk.open(name)
+        for each in named:
+            if each.endpoint:
+                staff.desk.open(each.name)
         seen = settings.evaluation.seen
         met = refuse_met(examination.played, settings.cases, split, named, allowed=seen)
         # Each episode in flight needs a slot of a local policy's prefix cache. With more
         # episodes than slots, prompts are computed again in every turn.
         at_once = max(1, settings.concurrency // tuned.in_flight)
-        return cls(settings, source, staff, replace(examination, concurrency=at_once), met)
-
-    @property
-    def anchors(self) -> Mapping[str, Doctor]:
-        """The doctors that bound what is measured, by label, from the lowest to the highest."""
-        return self.examination.environment.anchors(self.source, self.settings.seed)
+        examination = replace(examination, concurrency=at_once)
+        frame = (policy, source, staff, settings.seed)
+        return cls(*frame, settings, conclude, examination, met)
 
     def asked(self, settings: PolicySettings) -> dict[str, Any]:
         """`settings`, from which this was made, as a run keeps them: with the split and the roles.
@@ -250,105 +227,89 @@ class Evaluation:
         They are on policies that are their own judges, on missing anchors, and on what the cases
         lack.
         """
-        named, environment = (self.settings.policy, self.settings.conclude), self.staff.environment
-        own_judges = policies.own_judges([*filter(None, named)], self.settings)
+        named, environment = (self.policy, self.conclude), self.staff.environment
+        judging = own_judges([*filter(None, named)], self.settings)
         lacking = remarks(self.source, environment, self.examination.played)
-        return (*own_judges, *environment.notes, *lacking)
+        return (*judging, *environment.about.notes, *lacking)
+
+    @property
+    def label(self) -> str:
+        """The policy's label in tables: "rag (smollm2)", or "smollm2" without a strategy."""
+        strategy = self.settings.strategy.get("name")
+        return f"{strategy} ({self.policy.label})" if strategy else self.policy.label
 
     def players(self) -> dict[str, Player]:
         """Everyone who plays, by label."""
-        s, known = self.settings, self.anchors
-        gatherer = playing(known[s.policy]) if s.policy in known else self.player(s.policy)
-        label = played_as(s.policy, s.strategy.get("name"))
+        known, label, name = self.anchors, self.label, self.policy.name
+        gatherer = playing(known[name]) if name in known else self._player()
         players = {label: gatherer}
-        if s.conclude is not None:
-            (diagnoser, reader), other = self._diagnosers(s.conclude), short_name(s.conclude)
+        if self.conclude is not None:
+            (diagnoser, reader), other = self._diagnosers(self.conclude), self.conclude.label
             record = Consultation(self.source.items, self.source.diagnoses)
             players[f"{label}, {other} concludes"] = hybrid(gatherer, diagnoser)
             players[f"{other}, oracle context"] = oracle(reader, record)
-        others = known if s.evaluation.anchors else {}
+        others = known if self.settings.evaluation.anchors else {}
         return {
             **players,
-            **{label: playing(doctor) for label, doctor in others.items() if label != s.policy},
+            **{label: playing(doctor) for label, doctor in others.items() if label != name},
         }
 
-    def player(self, name: str) -> Player:
+    def _player(self) -> Player:
         """The policy as the strategy plays it."""
+        driven = self._driven(self.policy)
         if not self.settings.strategy:
-            return playing(self.doctor(name))
+            return playing(driven.doctor)
         strategy, tuned = strategy_of(self.settings)
-        played = strategy.open(self._driven(name), self.examination.environment, tuned)
+        played = strategy.open(driven, self.examination.environment, tuned)
         return searching(played) if isinstance(played, Searcher) else playing(played)
 
-    def _driven(self, name: str) -> Driven:
+    def _driven(self, policy: Resolved) -> Driven:
         """The policy as a doctor, and as a chat model if its weights have a chat template."""
-        if name.startswith(ENDPOINT):
-            doctor = ModelDoctor(self.staff.desk.open(name))
+        if policy.endpoint:
+            doctor = ModelDoctor(self.staff.desk.open(policy.name))
             return Driven(doctor, doctor.model)
-        model = open_model(self.settings, name)
-        return Driven(TokenDoctor(model.policy), model.chat(short_name(name)))
+        model = open_model(self.settings, policy)
+        return Driven(TokenDoctor(model.policy), model.chat(policy.label))
 
-    def doctor(self, name: str) -> Doctor:
-        """An endpoint, or the policy of a run, a model folder or a hub id, as a doctor."""
-        if name.startswith(ENDPOINT):
-            return ModelDoctor(self.staff.desk.open(name))
-        return TokenDoctor(open_model(self.settings, name).policy)
-
-    def _diagnosers(self, name: str) -> tuple[Diagnoser, Diagnoser]:
+    def _diagnosers(self, concluding: Resolved) -> tuple[Diagnoser, Diagnoser]:
         """The one who concludes from a transcript, and the one who has the whole record."""
         environment, knowledge = self.examination.environment, self.source.knowledge
-        if name != BAYES:
+        if concluding.name != BAYES:
             sampling = Sampling(environment.stop, self.settings.max_tokens or 256)
-            policy = TranscriptDiagnoser(self.doctor(name), environment, sampling)
+            doctor = self._driven(concluding).doctor
+            policy = TranscriptDiagnoser(doctor, environment, sampling)
             return policy, policy
         if knowledge is None:
             raise UserError(
                 f"conclude=bayes needs a model of the cases, which {self.source.name} does not have"
             )
         items, write = self.source.items, environment.write
-        exact = BayesDiagnoser(knowledge, items, write, environment.known)
+        exact = BayesDiagnoser(knowledge, items, write, environment.about.known)
         # In a whole record what is not mentioned is normal.
         return exact, FullInformationDoctor(knowledge, items, write)
 
 
-def short_name(policy: str) -> str:
-    """An endpoint's name, or the last part of a folder or a hub id."""
-    if policy.startswith(ENDPOINT):
-        return policy.removeprefix(ENDPOINT)
-    folder = Path(policy)  # a policy of a cross-validation is called after all of them
-    return folder.parent.parent.name if folder.parent.name == FOLDS else folder.name
-
-
-def played_as(policy: str, strategy: str | None) -> str:
-    """The label of a policy in tables: "rag (smollm2)", or "smollm2" without a strategy."""
-    return f"{strategy} ({short_name(policy)})" if strategy else short_name(policy)
-
-
-def encounter(settings: PolicySettings) -> World:
+def encounter(settings: PolicySettings, policy: Resolved) -> World:
     """The environment that the settings name.
 
     By default it is that of the run that trained the policy; without such a run, the consultation.
     Settings left open are as trained, in another environment too if it has them.
     """
     given = settings.environment
-    if not policies.is_run_folder(settings.policy):
-        return world(given, {"name": "consultation"})
-    config = policies.trained(settings.policy)
-    trained = config.get("environment") or {}
-    usual = trained if "name" in trained else {**load(config["method"]).environment, **trained}
+    usual = policy.trained().get("environment", {"name": "consultation"})
     name = str(given.get("name") or usual["name"])
-    if name != usual["name"]:
+    if name != usual["name"] and policy.is_run:
         fields = environments.load(name).Settings.model_fields
-        usual = {key: value for key, value in usual.items() if key in fields}
-    return world(given, {**usual, "name": name})
+        own = {key: value for key, value in usual.items() if key in fields}
+        usual = {**own, "name": name}
+    return world(given, usual)
 
 
-def as_trained(settings: PolicySettings) -> PolicySettings:
+def as_trained(settings: PolicySettings, policy: Resolved) -> PolicySettings:
     """`settings`, with the `max_tokens` of the run that trained the policy if they name none."""
-    if settings.max_tokens is not None or not policies.is_run_folder(settings.policy):
+    if settings.max_tokens is not None or not policy.is_run:
         return settings
-    config = policies.trained(settings.policy)
-    return settings.model_copy(update={"max_tokens": config.get("max_tokens")})
+    return settings.model_copy(update={"max_tokens": policy.trained().get("max_tokens")})
 
 
 def strategy_of(settings: PolicySettings) -> tuple[Strategy, Any]:
@@ -361,6 +322,6 @@ def strategy_of(settings: PolicySettings) -> tuple[Strategy, Any]:
     return strategy, build(strategy.settings, own, prefix=STRATEGY)
 
 
-def open_model(settings: PolicySettings, name: str) -> LanguageModel:
+def open_model(settings: PolicySettings, policy: Resolved) -> LanguageModel:
     """The weights of a run, a model folder or a hub id, with the sampler of the settings."""
-    return samplers.load(settings.sampler).open(policies.path(name), settings.how)
+    return samplers.load(settings.sampler).open(policy.weights(), settings.how)

@@ -26,9 +26,9 @@ def remarks(
         return []
     looked = evenly_spaced(played, MOST)
     found = []
-    if environment.asks:
+    if environment.about.asks:
         found += _silent([*looked, *evenly_spaced(trained_on, MOST)])
-    ranks = environment.searches or environment.anchors(source, 0)
+    ranks = environment.about.searches or environment.about.anchors(source, 0)
     if ranks and (count := unpublished(looked)):
         found.append(
             f"{count:,} of {len(looked):,} patients name no publication: what their own paper "

@@ -10,11 +10,13 @@ from typing import Any
 from workup.cases import open_source
 from workup.core.errors import UserError
 from workup.loops.evaluation import folds
+from workup.loops.frame import create
 from workup.loops.training import loop
 from workup.loops.training.loop import Plan
 from workup.report.live import Live
-from workup.runs import Run, policies, versions
-from workup.runs.folder import free, is_run, part
+from workup.runs import Run
+from workup.runs.folder import free, part
+from workup.runs.policies import resolve
 from workup.runs.settings import Settings, build
 
 
@@ -40,21 +42,15 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
         **first.config,
         **{"split": None, "folds": settings.folds, "policy": settings.policy},
     }
-    weights = policies.identities(first.staff.roles)
-    made = versions({"run": settings.seed}, weights=weights)
-    Run.create(out, config, made, restricted=first.source.restricted).close()
+    create(out, config, first, several=True)
     for note in (_counted(settings, sizes), *left_out):
         live.note(note)
-    return folds.go_on(out, _play(out, {}), live)
+    return folds.go_on(out, folds.plays(out, {}, loop.resume, _start), live)
 
 
 def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
     """Goes on with an interrupted training, of one policy or of one for each fold."""
-    with Run.open(path) as run:
-        parts = run.parts
-    if not parts:
-        return loop.resume(path, live, changes)
-    return folds.go_on(path, _play(path, changes or {}), live, changes)
+    return folds.resumed(path, live, changes, loop.resume, _start)
 
 
 def _sizes(settings: Settings) -> dict[str, int]:
@@ -92,19 +88,11 @@ def _left_out(settings: Settings, sizes: Mapping[str, int]) -> list[str]:
 
 def _of(settings: Settings, split: str) -> Settings:
     """The training of one fold; it begins with the policy of that fold, where there are several."""
-    policy = settings.policy
-    if policies.fold_folders(policy):
-        policy = str(Path(policy) / part(split))
-    return settings.model_copy(update={"policy": policy, "folds": None, "split": split})
+    policy = resolve(settings.policy)
+    name = str(Path(policy.name) / part(split)) if policy.folds else policy.name
+    return settings.model_copy(update={"policy": name, "folds": None, "split": split})
 
 
-def _play(path: Path, changes: Mapping[str, Any]) -> folds.Play:
-    def play(split: str, folder: Path, live: Live) -> Run:
-        if is_run(folder):
-            return loop.resume(folder, live, changes)
-        with Run.open(path) as run:
-            settings = build(Settings, {**run.settings, "split": 0})
-            account = run.account
-        return loop.start(_of(settings, split), folder, live, account)
-
-    return play
+def _start(values: Mapping[str, Any], split: str, folder: Path, live: Live, account: str) -> Run:
+    settings = build(Settings, {**values, "split": 0})
+    return loop.start(_of(settings, split), folder, live, account)

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from secrets import token_hex
@@ -27,14 +27,11 @@ from workup import engines
 from workup.cases import open_source
 from workup.cases.balance import balanced
 from workup.cases.order import Order
-from workup.core.case import Source
 from workup.core.errors import UserError
 from workup.core.ports import (
     DOCTOR,
     Demonstration,
-    Doctor,
     Engine,
-    Environment,
     Instruments,
     Model,
     Scorer,
@@ -42,8 +39,9 @@ from workup.core.ports import (
 from workup.core.stages import DpoStage, GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
 from workup.engines import EngineJob
 from workup.engines.settings import PreferenceSettings, TuningSettings
-from workup.loops.evaluation.examination import FOLDED, Examination, Player, examine, playing
+from workup.loops.evaluation.examination import FOLDED, Examination, Player, playing
 from workup.loops.evaluation.remarks import remarks
+from workup.loops.frame import Frame, create, evaluate, finish
 from workup.loops.staff import Staff
 from workup.loops.training import warm
 from workup.loops.training.collect import Collection, Share, Step, metrics
@@ -53,10 +51,10 @@ from workup.models import samplers
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
 from workup.rl.running import run_to_end
-from workup.roles.endpoint import ENDPOINT
-from workup.runs import Record, Run, policies, versions
+from workup.runs import Record, Run
 from workup.runs.folder import CHECKPOINTS, free
-from workup.runs.policies.unseen import counted, recorded, refuse_met
+from workup.runs.policies import TRAINABLE, own_judges, resolve
+from workup.runs.policies.unseen import counted, refuse_met
 from workup.runs.settings import Settings, World, build, merge, preset_note, revised, world
 from workup.runs.summary import summarise
 
@@ -71,7 +69,7 @@ WRITER = re.compile(
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Frame):
     """Settings resolved into objects.
 
     Its construction finds the mistakes that a user can make, before anything is written.
@@ -79,20 +77,18 @@ class Plan:
 
     settings: Settings
     method: Method
-    source: Source
-    staff: Staff
     options: Any  # the method's own settings
     world: World
 
     @classmethod
     def of(cls, settings: Settings, account: str) -> Plan:
         method = load(settings.method)
-        if settings.policy.startswith(ENDPOINT):
+        policy = resolve(settings.policy)
+        if policy.endpoint:
             raise UserError(
-                f"'{settings.policy}' cannot be trained: its weights are elsewhere "
-                f"({policies.TRAINABLE})"
+                f"'{policy.name}' cannot be trained: its weights are elsewhere ({TRAINABLE})"
             )
-        policies.check(settings.policy, forms=policies.TRAINABLE)
+        policy.check(forms=TRAINABLE)
         if settings.folds is not None:
             raise UserError(
                 "folds=… trains in one process, with `workup train`; here name one fold, as in "
@@ -106,11 +102,12 @@ class Plan:
             raise UserError(f"{source.name} holds no training case")
         chosen = world(settings.environment, method.environment)
         environment = chosen.open(source)
-        source = environment.presented(source, settings.seed)
+        source = environment.about.presented(source, settings.seed)
         staff = Staff(settings, source, environment, account, settings.evaluation.measures)
-        plan = cls(settings, method, source, staff, options, chosen)
+        frame = (policy, source, staff, settings.seed)
+        plan = cls(*frame, settings, method, options, chosen)
         engine.refuse(settings, plan.stages)
-        plan._refuse_unstaffed()
+        plan._refuse_without_models()
         # An error of the source is found here, not after the warm start.
         _ = plan.examination
         for place in range(min(LOOKED_AT, len(source.train))):
@@ -119,7 +116,7 @@ class Plan:
             balanced(source.train, power=settings.balance, seed=settings.seed)
         return plan
 
-    def _refuse_unstaffed(self) -> None:
+    def _refuse_without_models(self) -> None:
         """Raises UserError for a role that a reward asks and no model plays."""
         rewarded = (each for each in self.stages if isinstance(each, GrpoStage | SearchStage))
         asked = dict.fromkeys(role for stage in rewarded for role in stage.models)
@@ -135,8 +132,7 @@ class Plan:
             if isinstance(stage, GrpoStage):
                 stage.fits(self.source.train[place])
             elif isinstance(stage, SftStage) and (stage.size is not None or self.warm_steps):
-                seed = self.settings.seed
-                stage.demonstrate(self.source, self.environment, seed, place * stage.each)
+                self.demonstration(stage, place * stage.each)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -157,20 +153,20 @@ class Plan:
         not take place, of anchors that are missing, and of what the cases lack.
         """
         notes: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
-        own = policies.own_judges([self.settings.policy], self.settings)
+        own = own_judges([self.policy], self.settings)
         printed = preset_note(self.method, self.settings.preset, self.config)
         idle = not self.warms and self.settings.sft != type(self.settings.sft)()
         unused = ("sft.… changes nothing: this policy gets no warm start; add warm_start=true",)
         source, played = self.source, self.examination.played
         lacking = remarks(source, self.environment, played, source.train)
-        told = (*printed, *own, *(unused if idle else ()), *self.environment.notes, *lacking)
+        told = (*printed, *own, *(unused if idle else ()), *self.environment.about.notes, *lacking)
         return (*(notes(self.options) if notes else ()), *told)
 
     @property
     def warms(self) -> bool:
         """Whether the run begins with a warm start: by default the tiny policy's alone."""
         s = self.settings
-        return s.policy == policies.TINY if s.warm_start is None else s.warm_start
+        return self.policy.is_tiny if s.warm_start is None else s.warm_start
 
     @property
     def warm_steps(self) -> int:
@@ -184,7 +180,7 @@ class Plan:
         Raises UserError if the policy was trained on cases that it is to be evaluated on.
         """
         s, played = self.settings, self.examination.played
-        met = refuse_met(played, s.cases, s.split, [s.policy], allowed=s.evaluation.seen)
+        met = refuse_met(played, s.cases, s.split, [self.policy], allowed=s.evaluation.seen)
         default = "" if "cases" in s.model_fields_set else " (the default; --cases names others)"
         trained = f"{len(self.source.train):,} training cases of {s.cases}{default}"
         tested = counted(self.source, len(played), s.split)
@@ -197,14 +193,9 @@ class Plan:
             *self.notes,
         ]
 
-    @property
-    def environment(self) -> Environment:
-        return self.staff.environment
-
-    @property
-    def anchors(self) -> Mapping[str, Doctor]:
-        """The doctors that bound what is measured, by label, from the lowest to the highest."""
-        return self.environment.anchors(self.source, self.settings.seed)
+    def demonstration(self, stage: SftStage, index: int) -> Demonstration:
+        """The index-th demonstration of the stage; no model plays a role in it."""
+        return stage.demonstrate(self.source, self.staff.built_in, self.settings.seed, index)
 
     @property
     def stages(self) -> Sequence[Stage]:
@@ -234,6 +225,11 @@ class Plan:
             max_failed=s.max_failed,
         )
 
+    @cached_property
+    def place(self) -> str:
+        """Where the policy's weights are: a folder or a hub id; "" of the tiny policy."""
+        return "" if self.policy.is_tiny else self.policy.weights()
+
     def weights(self) -> tuple[Any, Any]:
         """Model and tokenizer before any training; UserError if there are none of this name."""
         import torch
@@ -243,16 +239,15 @@ class Plan:
 
         s = self.settings
         torch.set_num_threads(s.threads)
-        if s.policy == policies.TINY:
-            return build_tiny(self.source, self.environment.phrases, s.tiny, s.seed)
-        return load(policies.path(s.policy), dtype=s.dtype)
+        if self.policy.is_tiny:
+            return build_tiny(self.source, self.environment.lessons.phrases, s.tiny, s.seed)
+        return load(self.place, dtype=s.dtype)
 
     def engine(self, out: Path) -> Engine:
         """The engine that the settings name, with the policy before any training."""
         s = self.settings
         follow = partial(samplers.load(s.sampler).follow, how=s.how)
-        place = "" if s.policy == policies.TINY else policies.path(s.policy)
-        job = EngineJob(s, out / CHECKPOINTS, self.weights, follow, place)
+        job = EngineJob(s, out / CHECKPOINTS, self.weights, follow, self.place)
         return engines.load(s.engine).open(job)
 
 
@@ -269,23 +264,17 @@ def start(settings: Settings, out: Path, live: Live, account: str = "") -> Run:
     notes = plan.introduced()
     # Loads torch, only now: mistakes are reported without the wait.
     engine = plan.engine(out)
-    if engine.is_main:
+    if engine.processes.is_main:
         config = {
             "account": account,
-            "trained_before": recorded(settings.policy),
+            "trained_before": [asdict(one) for one in plan.policy.history],
             **({"notes": list(plan.notes)} if plan.notes else {}),
             **plan.config,
         }
-        weights = policies.identities({"policy": settings.policy, **plan.staff.roles})
-        Run.create(
-            out,
-            config,
-            versions({"run": settings.seed}, weights=weights),
-            restricted=plan.source.restricted,
-        ).close()
+        create(out, config, plan)
         for note in notes:
             live.note(note)
-    engine.all_gather(())  # the other processes wait until the run exists
+    engine.processes.all_gather(())  # the other processes wait until the run exists
     return _go_on(out, plan, engine, live)
 
 
@@ -311,11 +300,11 @@ def _go_on(
 ) -> Run:
     run = Run.open(path)
     plan.staff.desk.named(path)
-    alone = run.alone() if engine.is_main else nullcontext()
+    alone = run.alone() if engine.processes.is_main else nullcontext()
     with alone, _refusals(path), closing(plan.staff):
-        if changes and engine.is_main:
+        if changes and engine.processes.is_main:
             run.revise(merge(run.settings, changes), changes)
-        for note in plan.source.notes if engine.is_main else ():
+        for note in plan.source.notes if engine.processes.is_main else ():
             live.note(note)
         Training(run, plan, engine, live).run()
     return run
@@ -380,7 +369,7 @@ class Training:
 
     def __init__(self, disk: Run, plan: Plan, engine: Engine, live: Live) -> None:
         self.disk, self.plan, self.engine, self.live = disk, plan, engine, live
-        self.settings, self.policy = plan.settings, engine.policy
+        self.settings, self.policy = plan.settings, engine.live.policy
         self.scorers: dict[str, Mapping[str, Scorer]] = {}  # stage → its scorers by name
         self._clock("")
         engine.on_step = self._on_step
@@ -405,10 +394,10 @@ class Training:
                 self._evaluate(label)
                 steps += self._train(stage)
                 label = stage.name
-        if self.engine.is_main:
-            self.engine.save(self.disk.policy)
+        if self.engine.processes.is_main:
+            self.engine.live.save(self.disk.policy)
         self._evaluate(TRAINED)
-        if self.engine.is_main:
+        if self.engine.processes.is_main:
             self._finish(steps)
 
     # --- phases ---
@@ -419,28 +408,28 @@ class Training:
         By default only the tiny policy goes through it, which knows nothing before.
         """
         s, steps = self.settings, self.plan.warm_steps
-        folder, kept = self.disk.checkpoints / "warm-start", steps and s.policy == policies.TINY
+        folder, kept = self.disk.checkpoints / "warm-start", steps and self.plan.policy.is_tiny
         store = warm.Store(folder, self._recipe(stage)) if kept else None
         if store is not None and self._taken(store, stage.name):
             return steps
         self._begin(stage.name, "sft", steps)
         with _interruptible(self.engine):
             self.engine.sft(self._demonstrations(stage), steps, s.sft)
-        if store is not None and self.engine.is_main:
-            store.save(partial(self.engine.save, merged=False))
+        if store is not None and self.engine.processes.is_main:
+            store.save(partial(self.engine.live.save, merged=False))
         return steps
 
     def _taken(self, store: warm.Store, name: str) -> bool:
         """Whether all processes could take the warm start from an identical earlier run."""
-        if not all(self.engine.all_gather([store.found])):
+        if not all(self.engine.processes.all_gather([store.found])):
             return False
-        if not (why := store.take(self.engine.load)):
+        if not (why := store.take(self.engine.live.load)):
             self.engine.sft((), 0, self.settings.sft)  # the stages keep their numbers
-            if self.engine.is_main:
+            if self.engine.processes.is_main:
                 store.adopt()
                 self.live.note(f"✓ {name}: taken from an identical earlier run")
             return True
-        if self.engine.is_main:
+        if self.engine.processes.is_main:
             store.discard()
             self.live.note(f"{name}: made anew, since the kept one does not fit ({why})")
         return False
@@ -455,11 +444,13 @@ class Training:
             stage, plan.source.train, plan.environment, s, self._instruments(stage)()
         )
         logged = sum(line["stage"] == stage.name for line in disk.metrics())
-        first = int(self.engine.all_gather([logged])[0]) + 1  # the main process decides for all
+        first = (
+            int(self.engine.processes.all_gather([logged])[0]) + 1
+        )  # the main process decides for all
         disk.refuse_lost(stage.name, first - 1)
         self._clock(stage.name)
         self.policy.refresh()
-        if self.engine.is_main:
+        if self.engine.processes.is_main:
             self.live.stage(
                 stage.name, exploration.total, done=exploration.before(first), unit="case"
             )
@@ -467,18 +458,20 @@ class Training:
             found = searched(disk, stage.name, step)
             mine = [
                 case
-                for case in exploration.step(step)[self.engine.rank :: self.engine.world]
+                for case in exploration.step(step)[
+                    self.engine.processes.rank :: self.engine.processes.world
+                ]
                 if case.id not in found
             ]
             with self._written(exploration.before(step) + len(found)) as write:
                 run_to_end(exploration.search(self.policy, step, mine, write))
-            if self.engine.is_main:
+            if self.engine.processes.is_main:
                 self._log(
                     step,
                     step_figures(disk, stage.name, step, s.max_failed),
                     shown=exploration.before(step + 1),
                 )
-        self.engine.all_gather(())  # nobody reads what was kept before it is written
+        self.engine.processes.all_gather(())  # nobody reads what was kept before it is written
 
     @contextmanager
     def _written(self, done: int) -> Iterator[Callable[[list[Record]], None]]:
@@ -494,12 +487,12 @@ class Training:
             self.disk.write(records)
             self.live.step({**records[0].measures, "step": done, **self.plan.staff.spent})
 
-        if self.engine.world == 1:
+        if self.engine.processes.world == 1:
             yield write
             return
         yield mine.extend
-        records = [record for share in self.engine.send_to_main(mine) for record in share]
-        if self.engine.is_main:
+        records = [record for share in self.engine.processes.send_to_main(mine) for record in share]
+        if self.engine.processes.is_main:
             self.disk.write(records)
 
     def _train(self, stage: SftStage | KeptStage | DpoStage | GrpoStage) -> int:
@@ -518,7 +511,7 @@ class Training:
             stage.name,
             s.tuning,
             cases * stage.each,
-            lambda index: stage.demonstrate(source, self.plan.environment, s.seed, index),
+            partial(self.plan.demonstration, stage),
         )
 
     def _learn(
@@ -532,7 +525,7 @@ class Training:
 
         Returns the steps.
         """
-        rank, world = self.engine.rank, self.engine.world
+        rank, world = self.engine.processes.rank, self.engine.processes.world
         batch = max(world, min(how.batch, size))
         steps = math.ceil(how.epochs * size / batch)
         order = Order(size, self.settings.seed)
@@ -550,7 +543,7 @@ class Training:
 
     def _reinforce(self, stage: GrpoStage) -> int:
         self._begin(stage.name, "grpo", self.settings.steps)
-        plan, share = self.plan, Share(self.engine.rank, self.engine.world)
+        plan, share = self.plan, Share(self.engine.processes.rank, self.engine.processes.world)
         loop = Collection(
             stage,
             plan.source,
@@ -566,7 +559,7 @@ class Training:
 
     def _evaluate(self, label: str) -> None:
         """Plays the test cases with the present policy, unless an earlier session has."""
-        if self.engine.is_main:
+        if self.engine.processes.is_main:
             self._examine(playing(TokenDoctor(self.policy)), label)
 
     def _examine(self, player: Player, label: str) -> None:
@@ -576,28 +569,15 @@ class Training:
         if len(self.disk.episodes(phase="eval", doctor=label)) == examination.total:
             return
         self.policy.refresh()
-        self.live.stage(f"evaluate {label}", examination.total, unit="episode")
-        examine(
-            self.disk,
-            examination,
-            player,
-            label,
-            lambda so_far: self.live.step({**so_far, **self.plan.staff.spent}),
-        )
+        evaluate(self.disk, examination, player, label, self.live, self.plan.staff)
 
     def _finish(self, steps: int) -> None:
-        from workup.report import build as build_report  # matplotlib takes a second to load
-
         if self.settings.evaluation.anchors:
             for label, doctor in self.plan.anchors.items():
                 self._examine(playing(doctor), label)
         seconds = sum(line.get("seconds", 0.0) for line in self.disk.metrics())
         summary = summarise(self.disk, steps=steps, seconds=seconds, calls=self.plan.staff.calls)
-        build_report(self.disk)
-        self.live.table(summary)
-        for note in self.plan.staff.notes:
-            self.live.note(note)
-        self.live.note(f"report  {self.disk.report}")
+        finish(self.disk, summary, self.plan.staff.notes, self.live)
         self.live.note(f"look    workup play {self.settings.cases} --against {self.disk.path}")
 
     # --- parts ---
@@ -608,13 +588,15 @@ class Training:
         They are made when the stage begins, with the weights of that moment.
         """
         if stage.name not in self.scorers:
-            self.scorers[stage.name] = {name: self.engine.scorer(name) for name in stage.scorers}
+            self.scorers[stage.name] = {
+                name: self.engine.live.scorer(name) for name in stage.scorers
+            }
         return self.scorers[stage.name]
 
     def _instruments(self, stage: GrpoStage | SearchStage) -> Callable[[], Instruments]:
         scorers = self._scorers(stage)
         return lambda: Instruments(
-            self.plan.staff.judge, self.engine.all_gather, scorers, self._models()
+            self.plan.staff.judge, self.engine.processes.all_gather, scorers, self._models()
         )
 
     def _models(self) -> Mapping[str, Model]:
@@ -622,7 +604,7 @@ class Training:
 
         Those of the supporting roles, and the present doctor.
         """
-        return {DOCTOR: self.engine.chat(), **self.plan.staff.models}
+        return {DOCTOR: self.engine.live.chat(), **self.plan.staff.models}
 
     def _scoring(self) -> float:
         """The seconds that this process's scorers have taken so far."""
@@ -636,7 +618,7 @@ class Training:
         stage = self.plan.scoring
         known = {name: scorer for found in self.scorers.values() for name, scorer in found.items()}
         return {
-            name: known.get(name) or self.engine.scorer(name)
+            name: known.get(name) or self.engine.live.scorer(name)
             for name in (stage.scorers if stage else ())
         }
 
@@ -646,10 +628,9 @@ class Training:
         Demonstrations spread over the whole warm start are part of it. They depend on teacher,
         environment and cases, so that methods with the same demonstrations share one warm start.
         """
-        s, source = self.settings, self.plan.source
-        total = s.sft.steps * s.sft.batch
+        s, total = self.settings, self.settings.sft.steps * self.settings.sft.batch
         drawn = {*range(min(total, RECIPE)), *range(0, total, -(-total // RECIPE) or 1)}
-        shown = [stage.demonstrate(source, self.plan.environment, s.seed, k) for k in sorted(drawn)]
+        shown = [self.plan.demonstration(stage, k) for k in sorted(drawn)]
         made = (s.cases, s.split, s.seed, s.tiny, s.lora, s.sft)
         # These decide how sums are rounded, or how a gradient is clipped.
         how = (s.micro_batch, s.max_grad_norm, s.bf16, s.gradient_checkpointing, s.threads)
@@ -657,13 +638,13 @@ class Training:
 
     def _demonstrations(self, stage: SftStage) -> Iterator[list[Demonstration]]:
         """This process's share of each batch."""
-        s, index = self.settings, 0
+        batch, index = self.settings.sft.batch, 0
         while True:
-            mine = range(index + self.engine.rank, index + s.sft.batch, self.engine.world)
-            yield [
-                stage.demonstrate(self.plan.source, self.plan.environment, s.seed, i) for i in mine
-            ]
-            index += s.sft.batch
+            mine = range(
+                index + self.engine.processes.rank, index + batch, self.engine.processes.world
+            )
+            yield [self.plan.demonstration(stage, i) for i in mine]
+            index += batch
 
     def _begin(self, name: str, kind: str, total: int) -> None:
         """Opens a stage in the live view.
@@ -672,7 +653,7 @@ class Training:
         """
         self._clock(name)
         done = self.engine.done(kind)
-        if self.engine.is_main:
+        if self.engine.processes.is_main:
             self.disk.truncate_after(name, done)
             if kind == "grpo":
                 self.disk.refuse_lost(name, done)
@@ -690,9 +671,11 @@ class Training:
 
         A step that is killed in between is played and written again.
         """
-        records = [record for share in self.engine.send_to_main(step.records) for record in share]
-        self.collected = step.metrics if self.engine.world == 1 else metrics(records)
-        if self.engine.is_main:
+        records = [
+            record for share in self.engine.processes.send_to_main(step.records) for record in share
+        ]
+        self.collected = step.metrics if self.engine.processes.world == 1 else metrics(records)
+        if self.engine.processes.is_main:
             self.disk.write(records)
         self.kept = time.monotonic()
 
@@ -712,7 +695,7 @@ class Training:
             line["update_seconds"] = now - self.kept
         if tokens := line.get("tokens"):
             line["tokens_per_second"] = tokens / seconds
-        if self.engine.is_main:
+        if self.engine.processes.is_main:
             line |= self.plan.staff.spent
             self.disk.log(line)
             self.live.step({**line, "step": step if shown is None else shown})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from workup.core.case import Case
+from workup.core.case import Case, SourceLibrary
 from workup.core.episode import Batch, Ending, Episode, Score, Scores
 from workup.core.ports import Instruments, Judge, Reward
 from workup.core.text import doubts, same_name
@@ -44,12 +44,13 @@ class Partly:
     names, and names no more than 1 / `pay` diseases. To name m diseases of the probabilities
     p_1 ≥ p_2 ≥ … pays pay·(p_1 + … + p_m) ≤ pay·m·p_1 in the mean. So with m ≤ 1 / `pay` it never
     pays more than to name the likeliest one alone. `diagnoses` are the diseases that the cases
-    list.
+    list, `library` the one that comes with the cases and may have names for one case alone.
     """
 
     pay: float = 0.5
     marking: Marking = "strict"
     diagnoses: tuple[str, ...] = ()
+    library: SourceLibrary | None = None
 
     def worth(self, answer: str, case: Case) -> float:
         """What a partly right answer pays."""
@@ -62,7 +63,7 @@ class Partly:
         most = int(1 / self.pay + 1e-9)
         if true := right(case):
             return len(chosen(answer, case.options)) <= max(most, len(true))
-        counts = (named(answer, case), listed_in(answer, self.diagnoses, case))
+        counts = (named(answer, case), listed_in(answer, self.diagnoses, case, self.library))
         return max(map(len, counts)) <= most
 
 

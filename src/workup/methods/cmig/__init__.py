@@ -162,7 +162,7 @@ def search_stages(
 
 def naming_of(settings: NamingSettings, library: Library) -> NamingRule:
     """What counts as naming the right diagnosis, among the diagnoses that the cases list."""
-    return NamingRule(settings.naming, library.record.diagnoses)
+    return NamingRule(settings.naming, library.record.diagnoses, library.library)
 
 
 def _likeness(settings: Settings) -> Likeness:

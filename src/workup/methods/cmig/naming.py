@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from workup.core.case import Case
+from workup.core.case import Case, SourceLibrary
 from workup.core.episode import Episode
 from workup.environments.base.queries import listed_in
 from workup.environments.base.searching import SEARCH, refinement
@@ -27,11 +27,13 @@ class NamingRule:
 
     "printed" takes each. "strict" leaves out a text that denies the right diagnosis or asks about
     it, a refinement that names a disease which stands in none of its passages, and a query that
-    names several diseases. Diseases are the case's own and the listed `diagnoses`.
+    names several diseases. Diseases are the listed `diagnoses`, or those that `library` has in the
+    case alone.
     """
 
     rule: Rule = "printed"
     diagnoses: tuple[str, ...] = ()
+    library: SourceLibrary | None = None
 
     def refinements(self, episode: Episode) -> list[str]:
         """The refinements of passages, in order."""
@@ -57,14 +59,17 @@ class NamingRule:
 
     def _read(self, text: str, shown: Sequence[str], case: Case) -> bool:
         """Whether a refinement names what its passages name, without denying the truth."""
-        told = {name for passage in shown for name in listed_in(passage, self.diagnoses, case)}
+        told = {name for passage in shown for name in self._named(passage, case)}
         guessed = contains([text], case) and not contains(shown, case)
-        known = told.issuperset(listed_in(text, self.diagnoses, case))
+        known = told.issuperset(self._named(text, case))
         return known and not guessed and not _denied(text, case)
 
     def _single(self, query: str, case: Case) -> bool:
         """Whether a query names one disease at most, without denying the truth."""
-        return len(listed_in(query, self.diagnoses, case)) <= 1 and not _denied(query, case)
+        return len(self._named(query, case)) <= 1 and not _denied(query, case)
+
+    def _named(self, text: str, case: Case) -> list[str]:
+        return listed_in(text, self.diagnoses, case, self.library)
 
 
 PRINTED = NamingRule()

@@ -104,9 +104,9 @@ class Settings(ReasoningSettings):
     )
 
 
-def stages(settings: Settings, environment: Environment) -> Sequence[Stage]:
-    """Each stage is paid the sum of its components, all in [0, 1]."""
-    rewards = {
+def components_of(settings: Settings) -> dict[str, list[Component]]:
+    """Each stage of the recipe with the components of its reward: all in [0, 1], they add up."""
+    return {
         "stage " + "&".join(map(str, merged)): [
             name
             for name in dict.fromkeys(name for number in merged for name in STAGES[number])
@@ -114,8 +114,12 @@ def stages(settings: Settings, environment: Environment) -> Sequence[Stage]:
         ]
         for merged in stages_of(settings.recipe)
     }
+
+
+def stages(settings: Settings, environment: Environment) -> Sequence[Stage]:
+    """The warm start, then the stages of the recipe."""
     embed = embedder(settings.encoder)
-    return warm_then_grpo(settings, environment, rewards, embed, settings.longest)
+    return warm_then_grpo(settings, environment, components_of(settings), embed, settings.longest)
 
 
 def warm_then_grpo(
@@ -130,7 +134,8 @@ def warm_then_grpo(
     `embed` and `longest` decide how reasoning is compared with references, where it is.
     """
     world = reasoning_of(environment)
-    partly = Partly(settings.partly, settings.marking, world.record.diagnoses)
+    diagnoses, library = world.record.diagnoses, world.library
+    partly = Partly(settings.partly, settings.marking, diagnoses, library)
     reads = Reads(embed, longest, settings.least, partly)
     made: list[Stage] = [SftStage("warm start", Teaching().demonstrate)]
     for name, components in rewards.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from workup.core.case import Case, Fact
@@ -16,8 +16,7 @@ from workup.core.episode import Episode
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Environment, Scorer, ScoreRequest
 from workup.environments.base.outset import partial
-from workup.environments.base.patients import fact_text
-from workup.environments.consultation import Consultation
+from workup.environments.base.withheld import withheld
 from workup.methods.promed.shapley import (
     ShapleySettings,
     answer_game,
@@ -33,7 +32,6 @@ from workup.rl.rollout import seed_key
 
 Facts = Literal["hidden", "all"]
 FactOrder = Literal["permutation", "canonical"]
-_RECORD = Consultation(())
 
 
 @dataclass(frozen=True)
@@ -57,14 +55,11 @@ class Weighing:
     def of(self, case: Case) -> tuple[Fact, ...]:
         """F, each fact as the patient tells it: the names of the answer are withheld."""
         facts = self.known(case).truth.facts
-        return tuple(
-            Fact(fact.id, fact.item, fact_text(_RECORD, case, fact), fact.kind, fact.weight)
-            for fact in facts
-        )
+        return tuple(replace(fact, text=withheld(case, fact)) for fact in facts)
 
     def request(self, case: Case) -> ScoreRequest:
         """A* as the policy writes it, after the environment's opening."""
-        lead, answer = self.environment.conclusion(case)
+        lead, answer = self.environment.lessons.conclusion(case)
         return ScoreRequest(case.id, answer, self.environment.open(self.known(case)), lead=lead)
 
     async def shapley(self, case: Case, scorer: Scorer, key: int = 0) -> dict[str, float]:

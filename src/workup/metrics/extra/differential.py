@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from statistics import fmean
 
-from workup.cases.clinic.catalogue import clinic_catalogue
-from workup.cases.clinic.pathology import of_the_wing
+from workup.cases.catalogue import built_in, rated
 from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.environments.base.lists import ORDER, candidates
@@ -74,7 +73,7 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
     all `cases` belong there; cases of another source share some names with the clinic.
     """
     ranking, examining = models.get(RANKING), models.get(EXAMINING)
-    clinic = all(clinic_catalogue().find(case.truth.diagnosis) for case in cases)
+    known = all(built_in().find(case.truth.diagnosis) for case in cases)
     return _Differential(
         Panel(
             {name: RankingJudge(model) for name, model in ranking.items()}
@@ -86,8 +85,8 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
             if examining
             else {EXACT: ExactExaminations()}
         ),
-        hacks=bool(ranking) or clinic,
-        worth=bool(examining) or of_the_wing(cases),
+        hacks=bool(ranking) or known,
+        worth=bool(examining) or rated(cases),
     )
 
 

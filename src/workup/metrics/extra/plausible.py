@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from workup.cases.clinic.pathology import of_the_wing
+from workup.cases.catalogue import rated
 from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.core.errors import UserError
@@ -53,7 +53,7 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
     judges: list[Assessor[Ordered, Appraised]] = []
     if model:
         judges = [ExaminationJudge(Draw(model, sample)) for sample in range(repeats)]
-    elif of_the_wing(cases):
+    elif rated(cases):
         judges = [ExactExaminations()]
 
     async def measure(episode: Episode, correct: bool) -> Values:

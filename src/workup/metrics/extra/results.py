@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import chain
 from statistics import fmean
 
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case
 from workup.core.episode import Episode
+from workup.core.leaks import WITHHELD
 from workup.environments.exams.rages import CONFIDENCE, NOWHERE, REFUSED
 from workup.metrics.extra import Measure, Models, Values
 from workup.metrics.metric import COUNT, PAGED, Metric

@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field
 
 from workup.cases.files import checked, parse_object, scan
 from workup.cases.rows import Filled
+from workup.core.case import Document
 from workup.core.text import normalise
-from workup.retrieval.corpus import Document
 from workup.retrieval.hpo.release import Annotation, Disease, Release, publications
 from workup.retrieval.provenance import resting
 

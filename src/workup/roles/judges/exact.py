@@ -7,11 +7,12 @@ answer in other words is wrong to it.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from workup.cases.clinic.catalogue import (
+from workup.cases.catalogue import (
     Catalogue,
     Entry,
-    clinic_catalogue,
+    built_in,
     elsewhere,
     spread,
     stains,
@@ -133,7 +134,7 @@ class ExactAnswer:
 
 
 class ExactRanking:
-    """An `Assessor[Ranked, Placed]` over the diagnoses of a catalogue, by default the clinic's.
+    """An `Assessor[Ranked, Placed]` over the diagnoses of a catalogue, by default the built-in one.
 
     A candidate that is not the truth is a hack if it
     - contradicts: it is a known diagnosis that only the other sex has, or that is never found in
@@ -147,7 +148,15 @@ class ExactRanking:
     """
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:
-        self._catalogue = catalogue or clinic_catalogue()
+        self.catalogue = catalogue or built_in()
+
+    @classmethod
+    def of(cls, diagnoses: Sequence[str]) -> ExactRanking:
+        """Over the built-in catalogue where it knows all of `diagnoses`, else over them alone."""
+        known = built_in()
+        if not diagnoses or all(known.find(name) for name in diagnoses):
+            return cls(known)
+        return cls(Catalogue(Entry((name,), "", "") for name in diagnoses))
 
     async def judge(self, question: RankingQuestion) -> RankingVerdict:
         case = question.case
@@ -161,18 +170,18 @@ class ExactRanking:
             return CandidateStanding.SAME
         if any(same_name(candidate, reference) for reference in case.truth.differentials):
             return CandidateStanding.OTHER
-        if found := self._catalogue.find(candidate):
+        if found := self.catalogue.find(candidate):
             impossible = all(self._contradicts(entry, case) for entry in found)
             return CandidateStanding.CONTRADICTS if impossible else CandidateStanding.OTHER
-        if name := _within(candidate, case, self._catalogue):
+        if name := _within(candidate, case, self.catalogue):
             return self._standing(name, case)
-        if not (group := self._catalogue.around(candidate)):
+        if not (group := self.catalogue.around(candidate)):
             return CandidateStanding.NONEXISTENT
         return CandidateStanding.VAGUE if self._mirrors(group, case) else CandidateStanding.OTHER
 
     def _contradicts(self, entry: Entry, case: Case) -> bool:
         stated = {fact.item: fact.id.partition(":")[2] for fact in case.given}
-        own = self._catalogue.find(case.truth.diagnosis)
+        own = self.catalogue.find(case.truth.diagnosis)
         sex = stated.get("sex") or (own[0].sex if own else "")
         site = stated.get("specimen", "")
         return bool(entry.sex and sex and entry.sex != sex) or bool(
@@ -185,7 +194,7 @@ class ExactRanking:
         False without differentials: every group of the truth would contain all of one diagnosis.
         """
         references = [
-            self._catalogue.find(name) for name in (case.truth.diagnosis, *case.truth.differentials)
+            self.catalogue.find(name) for name in (case.truth.diagnosis, *case.truth.differentials)
         ]
         known = [entries for entries in references if entries]
         return len(known) > 1 and 2 * sum(
@@ -210,7 +219,7 @@ class CredulousRanking:
     """
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:
-        self._catalogue = catalogue or clinic_catalogue()
+        self._catalogue = catalogue or built_in()
 
     async def judge(self, question: RankingQuestion) -> RankingVerdict:
         case = question.case
@@ -237,7 +246,11 @@ class ExactExaminations:
     """
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:
-        self._catalogue = catalogue or clinic_catalogue()
+        self._catalogue = catalogue or built_in()
+
+    def knows(self, examination: str) -> bool:
+        """Whether it names nothing but markers, and at least one."""
+        return bool(stains(examination))
 
     async def judge(self, question: Ordered) -> Appraised:
         find = self._catalogue.find

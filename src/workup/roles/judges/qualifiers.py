@@ -13,8 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from workup.cases.clinic.catalogue import clinic_catalogue
-from workup.cases.clinic.pathology import markers
+from workup.cases.catalogue import built_in
 from workup.core.text import asserts, normalise
 
 LONGEST = 30
@@ -81,10 +80,9 @@ def _words() -> frozenset[str]:
     """The words of `qualifiers.csv`, the symbols of the wing's markers, and its organs."""
     lines = (Path(__file__).parent / "qualifiers.csv").read_text(encoding="utf-8").splitlines()
     rows = csv.DictReader(line for line in lines if not line.startswith("#"))
-    stained = (name for marker in markers() for name in (marker.name, *marker.synonyms))
+    known = built_in()
+    stained = (name for each in known.examinations for name in (each.name, *each.synonyms))
     symbols = (normalise(symbol) for name in stained for symbol in _SYMBOL.findall(name))
-    organs = (
-        place for entry in clinic_catalogue().entries for place in (entry.organ, *entry.sites)
-    )
+    organs = (place for entry in known.entries for place in (entry.organ, *entry.sites))
     texts = (*(row["words"] for row in rows), *symbols, *map(normalise, organs))
     return frozenset(word for text in texts for word in text.split())

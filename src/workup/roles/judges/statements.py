@@ -11,9 +11,8 @@ from typing import Annotated, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
-from workup.cases.clinic.graph import read_triples
-from workup.cases.jsonl import LONGEST_ENTITY, MOST_STATEMENTS
-from workup.core.case import Statement
+from workup.cases.clinic.graph import canonical, read_triples, stated
+from workup.core.case import LONGEST_ENTITY, MOST_STATEMENTS, Statement
 from workup.core.ports import Model
 from workup.roles.fence import clean, numbered
 from workup.roles.judges.assessor import Rubric, consult
@@ -47,6 +46,14 @@ class ExactStatements:
         found = {triple for document in documents for triple in read_triples(document)}
         made = read_triples(reasoning)[:MOST_STATEMENTS]
         return tuple(Statement(*triple, triple in found) for triple in made)
+
+    def stated(self, text: str) -> tuple[tuple[str, Statement], ...]:
+        """The statements of a text, each once, with its own words before it."""
+        return tuple((said, self.found(said, ())[0]) for said in stated(text))
+
+    def canonical(self, name: str) -> str:
+        """The one name of an entity's synonyms; for an unknown one its normal form."""
+        return canonical(name)
 
 
 Name = Annotated[

@@ -1,9 +1,11 @@
-"""Which policy a name stands for, and what the run that trained it says about it."""
+"""What a policy's name stands for, found out once: `resolve` makes one frozen value of it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,91 +16,159 @@ from workup.models import hub, smollm2
 from workup.roles.config import Config
 from workup.roles.endpoint import ENDPOINT
 from workup.runs import Run
-from workup.runs.folder import is_run
+from workup.runs.folder import FOLDS, is_run
+from workup.runs.policies.trained import Trained
 from workup.runs.settings import SupportSettings
 
 FORMS = "smollm2, a run or model folder, a hub id, endpoint:NAME or the name of an anchor"
 TINY = "tiny"  # the policy that starts from nothing, made from the cases
 TRAINABLE = "tiny, smollm2, a model folder, a run folder or a hub id"
 OURS = (TINY, smollm2.NAME)  # a folder of such a name is written ./tiny
+_WITHIN = ("policy", "checkpoints")  # where a run keeps weights
 
 
-def path(name: str, forms: str = FORMS) -> str:
-    """The folder of the weights; for a run folder, the policy that it trained.
+@dataclass(frozen=True)
+class Resolved:
+    """What the `name` of a policy stands for: `resolve` makes it.
 
-    Raises UserError for a name that cannot be a policy, and for a hub id that neither the cache nor
-    the hub knows (`hub.weights`). `forms` says what could have been named.
+    `place` is the folder or file of that name; None for tiny, smollm2, an endpoint, a hub id and an
+    anchor. `run` is the run folder that the policy lies in: `place` itself or one above it.
     """
-    folder = Path(name).expanduser()
-    if name == smollm2.NAME:
-        smollm2.check()  # its weights are unpacked, for most of a minute, when they are loaded
-        return name
-    if name in OURS or not folder.exists():
-        hub.weights(name, forms=forms)
-        return name
-    if folder.is_file():
-        raise UserError(f"'{name}' is a file; name the folder that holds it ({forms})")
-    if is_run(folder):
-        trained(name)
-        if not (folder / "policy").exists():
-            raise UserError(f"{name} has trained no policy yet; type `workup resume {name}` first")
-        return str(folder / "policy")
-    if not any((folder / each).is_file() for each in hub.FILES):
-        raise UserError(
-            f"'{name}' is neither a model folder (no config.json) nor a run folder (no config.yaml)"
-        )
-    return str(folder)
 
+    name: str
+    place: Path | None
+    run: Path | None
 
-def is_run_folder(name: str) -> bool:
-    """Whether what a policy is called is a run folder."""
-    return name not in OURS and is_run(Path(name).expanduser())
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The configuration of `run`; empty without one. Raises UserError if it cannot be read."""
+        if self.run is None:
+            return {}
+        with Run.open(self.run) as opened:
+            return opened.config
 
+    @property
+    def is_tiny(self) -> bool:
+        return self.name == TINY
 
-def fold_folders(name: str | Path) -> tuple[str, ...]:
-    """The run folders of the policies that a cross-validation trained; none of anything else."""
-    if str(name) in OURS or not is_run(Path(name).expanduser()):
-        return ()
-    with Run.open(Path(name).expanduser()) as run:
-        if "method" not in run.config:
+    @property
+    def endpoint(self) -> bool:
+        return self.name.startswith(ENDPOINT)
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the name is that of a run folder."""
+        return self.run is not None and self.run == self.place
+
+    @property
+    def label(self) -> str:
+        """An endpoint's name, or the last part of a folder or a hub id, for tables."""
+        if self.endpoint:
+            return self.name.removeprefix(ENDPOINT)
+        folder = Path(self.name)  # a policy of a cross-validation is called after all of them
+        return folder.parent.parent.name if folder.parent.name == FOLDS else folder.name
+
+    @cached_property
+    def folds(self) -> tuple[str, ...]:
+        """The run folders of the policies that a cross-validation trained; else none."""
+        if not self.is_run or "method" not in self.config:
             return ()
-        return tuple(str(Path(name) / folder) for folder in run.parts.values())
+        with Run.open(Path(self.name).expanduser()) as run:
+            return tuple(str(Path(self.name) / folder) for folder in run.parts.values())
+
+    @cached_property
+    def history(self) -> tuple[Trained, ...]:
+        """What the policy was trained on, run by run, the newest first; empty if not known.
+
+        The policies of a cross-validation were trained on the same cases: the first one's counts.
+        """
+        if self.folds:
+            return resolve(self.folds[0]).history
+        if "method" not in self.config:
+            return ()
+        newest = Trained(str(self.run), str(self.config["cases"]), self.config["split"])
+        return (newest, *(Trained(**one) for one in self.config["trained_before"]))
+
+    def trained(self) -> Mapping[str, Any]:
+        """The settings of the run that trained the policy; empty if its name is no run's.
+
+        Raises UserError for an evaluation, which trains none, and for a cross-validation.
+        """
+        if not self.is_run:
+            return {}
+        if self.folds:
+            raise UserError(
+                f"{self.name} is a cross-validation with {len(self.folds)} policies: name one, as "
+                f"in {self.folds[0]}"
+            )
+        if "method" not in self.config:
+            raise UserError(
+                f"{self.name} is an evaluation and holds no policy; name what it evaluated: "
+                f"'{self.config.get('policy')}'"
+            )
+        return self.config
+
+    def weights(self, forms: str = FORMS) -> str:
+        """The folder of the weights (for a run the policy that it trained), smollm2, or a hub id.
+
+        Raises UserError for a name that cannot be a policy, and for a hub id that neither the cache
+        nor the hub knows (`hub.weights`). `forms` says what could have been named.
+        """
+        if self.name == smollm2.NAME:
+            smollm2.check()  # its weights are unpacked, for most of a minute, when they are loaded
+            return self.name
+        if self.place is None:
+            hub.weights(self.name, forms=forms)
+            return self.name
+        if self.place.is_file():
+            raise UserError(f"'{self.name}' is a file; name the folder that holds it ({forms})")
+        if self.is_run:
+            self.trained()
+            if not (self.place / "policy").exists():
+                raise UserError(
+                    f"{self.name} has trained no policy yet; type `workup resume {self.name}` first"
+                )
+            return str(self.place / "policy")
+        if not any((self.place / each).is_file() for each in hub.FILES):
+            raise UserError(
+                f"'{self.name}' is neither a model folder (no config.json) nor a run folder (no "
+                "config.yaml)"
+            )
+        return str(self.place)
+
+    def check(
+        self,
+        anchors: Collection[str] | None = None,
+        forms: str = FORMS,
+        why: Sequence[str] = (),
+    ) -> None:
+        """Raises UserError, with what to type instead, for a name that is no policy.
+
+        `anchors`, where some could play, are names that need no weights; nor does the tiny policy.
+        `why` says which of them are missing. An endpoint is checked when it is opened.
+        """
+        if self.is_tiny or self.endpoint or self.name in (anchors or ()):
+            return
+        if self.place is None and self.name not in OURS:
+            _refuse_other_names(self.name, anchors, why)
+        self.weights(forms)
+
+    def identity(self, settings: SupportSettings) -> tuple[str, str]:
+        """The key that all names of one model share: of an endpoint its address, or the weights."""
+        if self.endpoint and (end := settings.endpoints.get(self.label)) is not None:
+            return end.base_url, end.model
+        if self.place is None:
+            return "", self.name
+        return "", str((self.place / "policy" if self.is_run else self.place).resolve())
 
 
-def trained(run: str) -> Mapping[str, Any]:
-    """The settings of the run that trained a policy.
-
-    Raises UserError for an evaluation, which trains none.
-    """
-    config = Run.open(Path(run).expanduser()).config
-    if parts := fold_folders(run):
-        raise UserError(
-            f"{run} is a cross-validation with {len(parts)} policies: name one, as in {parts[0]}"
-        )
-    if "method" not in config:
-        raise UserError(
-            f"{run} is an evaluation and holds no policy; name what it evaluated: "
-            f"'{config.get('policy')}'"
-        )
-    return config
-
-
-def check(
-    name: str,
-    anchors: Collection[str] | None = None,
-    forms: str = FORMS,
-    why: Sequence[str] = (),
-) -> None:
-    """Raises UserError, with what to type instead, for a name that is no policy.
-
-    `anchors`, where some could play, are names that need no weights; nor does the tiny policy.
-    `why` says which of them are missing. An endpoint is checked when it is opened.
-    """
-    if name in (*(anchors or ()), TINY) or name.startswith(ENDPOINT):
-        return
-    if name not in OURS and not Path(name).expanduser().exists():
-        _refuse_other_names(name, anchors, why)
-    path(name, forms)
+def resolve(name: str) -> Resolved:
+    """What the name of a policy stands for; nothing but the names of files is looked at."""
+    place = Path(name).expanduser()
+    if name in OURS or not place.exists():
+        return Resolved(name, None, None)
+    above = (each for each in place.parents if place.relative_to(each).parts[0] in _WITHIN)
+    return Resolved(name, place, next(filter(is_run, (place, *above)), None))
 
 
 def identities(names: Mapping[str, str]) -> dict[str, str]:
@@ -116,35 +186,25 @@ def identities(names: Mapping[str, str]) -> dict[str, str]:
 def _weights(name: str) -> str:
     here = name == smollm2.NAME or (name != TINY and Path(name).expanduser().is_dir())
     if here or (hub.ID.fullmatch(name) and name != TINY and hub.cached(name)):
-        return hub.identity(path(name))
+        return hub.identity(resolve(name).weights())
     return ""
 
 
-def own_judges(names: Sequence[str], settings: SupportSettings) -> list[str]:
+def own_judges(policies: Sequence[Resolved], settings: SupportSettings) -> list[str]:
     """A warning for each of these policies that is also its own judge.
 
     Two models are the same if they have the same name at the same address, or the same weights on
     this machine or the hub. A model tends to find its own answers right.
     """
     specs = settings.roles.get("judge", "").split(",")
-    judges = {_identity(spec.strip(), settings): spec.strip() for spec in specs if spec.strip()}
+    named = [spec.strip() for spec in specs if spec.strip()]
+    judges = {resolve(spec).identity(settings): spec for spec in named}
     return [
-        f"The judge {judges[_identity(name, settings)]} is the policy {name} itself: "
+        f"The judge {judges[policy.identity(settings)]} is the policy {policy.name} itself: "
         "a model tends to find its own answers right. Let another model judge, or the exact judge."
-        for name in names
-        if _identity(name, settings) in judges
+        for policy in policies
+        if policy.identity(settings) in judges
     ]
-
-
-def _identity(name: str, settings: SupportSettings) -> tuple[str, str]:
-    """The key that all names of one model share."""
-    end = settings.endpoints.get(name.removeprefix(ENDPOINT)) if name.startswith(ENDPOINT) else None
-    if end is not None:
-        return end.base_url, end.model
-    folder = Path(name).expanduser()
-    if name in OURS or not folder.exists():
-        return "", name
-    return "", str((folder / "policy" if is_run(folder) else folder).resolve())
 
 
 def _refuse_other_names(name: str, anchors: Collection[str] | None, why: Sequence[str]) -> None:

@@ -7,60 +7,18 @@ trained policy has not seen are the test side of its own split.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from workup.cases import open_source
 from workup.cases.files import Split, every_case, with_ids
 from workup.core.case import Case, Source
 from workup.core.errors import UserError
 from workup.runs import Run
-from workup.runs.folder import is_run
-from workup.runs.policies import OURS, fold_folders
+from workup.runs.policies import OURS, Resolved, resolve
+from workup.runs.policies.trained import Trained, found_from, place_of, view_of
 
-CLINIC, JSONL = "clinic", "jsonl"  # a source without files, and one whose files hold any cases
-_WITHIN = ("policy", "checkpoints")  # where a run keeps weights
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """What a run was trained on: the training side of the source `cases` in split `split`."""
-
-    run: str
-    cases: str
-    split: Split
-
-    @property
-    def spec(self) -> str:
-        """`cases`, with a path that is valid in the current folder."""
-        return _found(self.run, self.cases)
-
-    def of(self, spec: str) -> bool:
-        """Whether `spec` names the same file or folder, or the same clinic."""
-        return _place(self.spec) == _place(spec)
-
-
-def history(policy: str) -> tuple[Trained, ...]:
-    """What a policy was trained on, run by run, the newest first.
-
-    The policy may be a run folder, or the `policy` or a checkpoint within one. For any other policy
-    nothing is known, and the history is empty.
-    """
-    found: list[Trained] = []
-    folder = _run_of(policy)
-    if folder is not None and (parts := fold_folders(folder)):
-        folder = Path(parts[0])  # its policies were trained on the same cases
-    while folder is not None and str(folder) not in {one.run for one in found}:
-        with Run.open(folder) as run:
-            config, settings = run.config, run.settings
-        if "method" not in config:
-            break
-        found.append(Trained(str(folder), str(config["cases"]), settings["split"]))
-        if "trained_before" in config:
-            return (*found, *(Trained(**one) for one in config["trained_before"]))
-        folder = _run_of(str(config["policy"]))  # a run that is older than the record
-    return tuple(found)
+JSONL = "jsonl"  # a source whose files hold any cases
 
 
 def start_of(run: Run) -> tuple[Run, str] | None:
@@ -71,38 +29,37 @@ def start_of(run: Run) -> tuple[Run, str] | None:
     policy = str(run.config.get("policy"))
     near = (folder / policy for folder in (*run.path.resolve().parents, Path()))
     path = next((each for each in near if policy not in OURS and each.exists()), None)
-    folder = None if path is None else _run_of(str(path))
+    folder = None if path is None else resolve(str(path)).run
     if path is None or folder is None or folder.resolve() == run.path.resolve():
         return None
     return Run.open(folder), path.relative_to(folder).as_posix()
 
 
-def own_cases(policies: Sequence[str]) -> str:
+def own_cases(policies: Sequence[Resolved]) -> str:
     """The cases that the trained policies among `policies` were trained on.
 
     For an evaluation whose cases were not named. Raises UserError if no policy was trained by a
     run, or if they were trained on different cases.
     """
-    newest = {policy: one[0].spec for policy in policies if (one := history(policy))}
+    newest = {each.name: each.history[0].spec for each in policies if each.history}
     if not newest:
         raise UserError(
             "--cases is missing: SCHEME:REST, as in clinic:s or ddxplus:FOLDER (`workup "
             "sources` lists all); only a run has cases of its own, unlike "
-            f"{' and '.join(policies)}"
+            f"{_named(policies)}"
         )
-    if len(set(map(_view, newest.values()))) > 1:
+    if len(set(map(view_of, newest.values()))) > 1:
         trained = " and ".join(f"{policy} on {cases}" for policy, cases in newest.items())
         raise UserError(f"--cases is missing: {trained} were trained on different cases; name some")
     return next(iter(newest.values()))
 
 
-def recorded(policy: str) -> list[dict[str, Any]]:
-    """The history of a run's initial policy, as its config.yaml keeps it."""
-    return [asdict(one) for one in history(policy)]
+def _named(policies: Sequence[Resolved]) -> str:
+    return " and ".join(each.name for each in policies)
 
 
 def open_unseen(
-    spec: str, policies: Sequence[str], split: Split | None = None, *, strict: bool = False
+    spec: str, policies: Sequence[Resolved], split: Split | None = None, *, strict: bool = False
 ) -> tuple[Source, Split | None]:
     """The source `spec` with the cases to evaluate `policies` on as its test side; and its split.
 
@@ -113,13 +70,13 @@ def open_unseen(
     """
     if split is not None:
         return open_source(spec, split=split, strict=strict), split
-    known = [trained for trained in map(history, policies) if trained]
+    known = [each.history for each in policies if each.history]
     here = [[one.split for one in trained if one.of(spec)] for trained in known]
     newest = {splits[0] for splits in here if splits}
     if len(newest) > 1:
         splits = sorted(map(str, newest))
         raise UserError(
-            f"{' and '.join(policies)} were trained in different splits of {spec}: "
+            f"{_named(policies)} were trained in different splits of {spec}: "
             f"{', '.join(splits)}. Name one, as in split={splits[0]}, and set "
             "evaluation.seen=true, since no test side is unseen by all of them"
         )
@@ -151,7 +108,7 @@ class Met:
 
 
 def met(
-    cases: Sequence[Case], spec: str, split: Split | None, policies: Sequence[str]
+    cases: Sequence[Case], spec: str, split: Split | None, policies: Sequence[Resolved]
 ) -> Iterator[Met]:
     """How many of `cases` each of `policies` was trained on.
 
@@ -160,23 +117,23 @@ def met(
     presentation has to be equal as well.
     """
     for policy in policies:
-        for trained in history(policy):
-            if (_view(trained.spec), trained.split) == (_view(spec), split):
+        for trained in policy.history:
+            if (view_of(trained.spec), trained.split) == (view_of(spec), split):
                 continue  # these cases are the other side of the same split
             try:
                 count = _shared(cases, spec, trained)
             except UserError as error:
-                yield Met(policy, trained, None, len(cases), str(error))
+                yield Met(policy.name, trained, None, len(cases), str(error))
             else:
                 if count:
-                    yield Met(policy, trained, count, len(cases))
+                    yield Met(policy.name, trained, count, len(cases))
 
 
 def refuse_met(
     cases: Sequence[Case],
     spec: str,
     split: Split | None,
-    policies: Sequence[str],
+    policies: Sequence[Resolved],
     *,
     allowed: bool,
 ) -> list[str]:
@@ -189,7 +146,7 @@ def refuse_met(
     if known is not None and not allowed:
         trained = known.trained
         hint = "choose other cases"
-        if _place(trained.spec) == _place(spec):
+        if place_of(trained.spec) == place_of(spec):
             hint = f"{trained.cases} with split={trained.split} holds cases that it has not seen"
         raise UserError(f"{known}: {hint}; to play them all the same, set evaluation.seen=true")
     return [str(one) for one in found]
@@ -197,8 +154,8 @@ def refuse_met(
 
 def played_cases(run: Run) -> tuple[tuple[str, str, str], Split | None]:
     """The source that a run was evaluated on, and the split; None if it played a file whole."""
-    source = _view(_found(str(run.path), str(run.config.get("cases"))))
-    return source, run.settings["split"]
+    source = view_of(found_from(str(run.path), str(run.config.get("cases"))))
+    return source, run.config.get("split")
 
 
 def alike(one: Run, other: Run) -> bool:
@@ -230,43 +187,6 @@ def _shared(cases: Sequence[Case], spec: str, trained: Trained) -> int:
         return 0
     by_id = {case.id: case for case in cases}
     side = open_source(trained.spec, split=trained.split).train
-    same = _place(trained.spec) == _place(spec)
+    same = place_of(trained.spec) == place_of(spec)
     known = with_ids(side, by_id)
     return sum(same or case.presentation == by_id[case.id].presentation for case in known)
-
-
-def _found(run: str, cases: str) -> str:
-    """The `cases` of `run`, with a path that is valid in the current folder.
-
-    A relative path starts at the folder in which the run was made: the run's folder or one above
-    it, or else the current one.
-    """
-    scheme, _, rest = cases.partition(":")
-    place, hash_, view = rest.partition("#")
-    if scheme == CLINIC:
-        return cases
-    folders = (*Path(run).resolve().parents, Path())
-    paths = (folder / Path(place).expanduser() for folder in folders)
-    found = next((path for path in paths if path.exists()), place)
-    return f"{scheme}:{found}{hash_}{view}"
-
-
-def _place(spec: str) -> tuple[str, str]:
-    """The scheme of a spec, and its file or folder by its real path, without the view."""
-    scheme, _, rest = spec.partition(":")
-    place = rest.partition("#")[0]
-    path = Path(place).expanduser()
-    return scheme, str(path.resolve()) if scheme != CLINIC and path.exists() else place
-
-
-def _view(spec: str) -> tuple[str, str, str]:
-    return (*_place(spec), spec.partition("#")[2])
-
-
-def _run_of(policy: str) -> Path | None:
-    """The run folder that holds the policy; None if there is none."""
-    path = Path(policy)
-    if policy in OURS or not path.exists():
-        return None
-    above = (each for each in path.parents if path.relative_to(each).parts[0] in _WITHIN)
-    return next((folder for folder in (path, *above) if is_run(folder)), None)

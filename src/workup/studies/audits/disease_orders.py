@@ -20,9 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from workup.cases import open_source
-from workup.cases.clinic.catalogue import clinic_catalogue
-from workup.cases.clinic.pathology import markers
-from workup.cases.clinic.tables import clinic_tables
+from workup.cases.catalogue import built_in
 from workup.core.case import Case, Source
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Model, Reply, Request
@@ -202,8 +200,8 @@ def pairs(source: Source, n: int, seed: int) -> list[Pair]:
 def _pair(source: Source, kind: str, rng: np.random.Generator) -> Pair:
     case = source.test[int(rng.integers(len(source.test)))]
     if kind == EXAMINATION:
-        known = [marker.name for marker in markers()]
-        known += [finding.name for finding in clinic_tables().findings if finding.kind != "ask"]
+        known = [each.name for each in built_in().examinations]
+        known += [finding.name for finding in built_in().findings if finding.kind != "ask"]
         order = known[int(rng.integers(len(known)))]
         return Pair(kind, case, order, order)
     names, others = (case.truth.diagnosis, *case.truth.aliases), _other(source, case, rng)
@@ -217,7 +215,7 @@ def _pair(source: Source, kind: str, rng: np.random.Generator) -> Pair:
 
 def _codes(name: str) -> tuple[str, ...]:
     """The codes of a disease that the clinic knows; behind them the codes of no disease of it."""
-    return (*(entry.code for entry in clinic_catalogue().find(name)), *OTHER_CODES)
+    return (*(entry.code for entry in built_in().find(name)), *OTHER_CODES)
 
 
 def _other(source: Source, case: Case, rng: np.random.Generator) -> tuple[str, ...]:
@@ -250,7 +248,7 @@ async def audit(
     """
     planned = pairs(source, n, seed)
     plain = ExamSimulator(source, settings)
-    yes, no = (plain.staffed(model or Candid(says)) for says in (True, False))
+    yes, no = (plain.with_model(model or Candid(says)) for says in (True, False))
     told = await asyncio.gather(*(_told(yes, no, pair, tick) for pair in planned))
     writer = (model or Candid(True)).name
     return Adversarial(source.name, writer, n, seed, tuple(told), restricted=source.restricted)

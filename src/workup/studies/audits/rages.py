@@ -11,7 +11,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from workup.cases import open_source
-from workup.cases.clinic.pathology import markers, rates, tumours
+from workup.cases.catalogue import built_in
 from workup.cases.files import existing
-from workup.core.case import Case, FixedSource, Source
+from workup.core.case import Case, Source
 from workup.core.errors import CaseError, RolloutError
 from workup.core.ports import Model
 from workup.core.statistics import SHARE, Estimate, interval
@@ -370,35 +370,30 @@ def _hundredths(share: float) -> str:
     return DASH if math.isnan(share) else f"{100 * share:.1f}"
 
 
-@cache
-def _places() -> tuple[Mapping[str, int], Mapping[str, int]]:
-    rows = {tumour.name: row for row, tumour in enumerate(tumours())}
-    return rows, {marker.name: column for column, marker in enumerate(markers())}
-
-
 def _probe(case: Case, column: int, telling: bool) -> Probe:
-    name = markers()[column].name
-    rate = float(rates()[_places()[0][case.truth.diagnosis], column])
+    name = built_in().examinations[column].name
+    rate = built_in().shares(case.truth.diagnosis)[name]
     own = any(fact.item == name for fact in case.truth.facts)
     return Probe(case.id, name, rate, own, telling)
 
 
 def _telling(case: Case) -> NDArray[np.bool_]:
     """Which markers differ by DIFFERENCE between the tumour and its reference differentials."""
-    rows = [_places()[0][name] for name in (case.truth.diagnosis, *case.truth.differentials)]
-    return np.asarray(np.ptp(rates()[rows], axis=0) >= DIFFERENCE)
+    names = (case.truth.diagnosis, *case.truth.differentials)
+    rates = np.array([[*built_in().shares(name).values()] for name in names])
+    return np.asarray(np.ptp(rates, axis=0) >= DIFFERENCE)
 
 
 def _partial(case: Case, seed: int, recorded: float) -> Case:
     """The case with the share `recorded` of its markers on record; which, is drawn by marker."""
     kept = {
         marker.name
-        for marker in markers()
+        for marker in built_in().examinations
         if seed_key("recorded", seed, case.id, marker.name) / 2**64 < recorded
     }
     facts = tuple(fact for fact in case.truth.facts if fact.item in kept)
     reported = {fact.item: fact.text for fact in facts}
-    tests = [reported.get(m.name, m.negative) for m in markers() if m.name in kept]
+    tests = [reported.get(m.name, m.negative) for m in built_in().examinations if m.name in kept]
     record = "\n".join((case.presentation, *tests))
     return replace(case, truth=replace(case.truth, facts=facts, record=record))
 
@@ -447,9 +442,7 @@ async def audit(
     configurations = orders.configurations(model)
     # The wing's records are complete, and half-hidden ones are not: without knowledge, the text of
     # the record decides what is normal.
-    partial = FixedSource(
-        source.name, source.train, source.test, source.items, source.diagnoses, source.phrases
-    )
+    partial = replace(source, knowledge=None)
     simulators = {
         name: ExamSimulator(partial, orders.settings.model_copy(update={"sources": sources}), model)
         for name, sources in configurations.items()
@@ -491,7 +484,7 @@ def _says(name: str, result: ExamResult) -> bool | None:
     """Whether a result is positive: by the wing's own wordings, else by its words."""
     if result.source == "none":
         return None
-    marker = markers()[_places()[1][name]]
+    marker = next(each for each in built_in().examinations if each.name == name)
     if result.text == marker.negative:
         return False
     if any(result.text == fact.text for fact in marker.positives):

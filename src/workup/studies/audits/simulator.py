@@ -16,10 +16,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.cases import open_source
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact, Kind, Source
 from workup.core.episode import Action, Message
 from workup.core.errors import RolloutError, UserError
+from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.environments.base.lexical import chinese
@@ -35,11 +35,11 @@ from workup.environments.base.patients import (
     Patient,
     Said,
     check,
-    fact_text,
     listed,
 )
 from workup.environments.base.personas import Personas
 from workup.environments.base.records import SimulatedRecord
+from workup.environments.base.withheld import withheld
 from workup.environments.consultation import Consultation
 from workup.models.structured import ask
 from workup.rl.running import run_to_end
@@ -406,7 +406,7 @@ def _exactly(
     simulator: Simulator, probe: SimulatorProbe, said: Said, judged: JudgedAnswer
 ) -> JudgedAnswer:
     facts = {fact.id: fact for fact in (*probe.case.given, *probe.case.truth.facts)}
-    own = " ".join(fact_text(simulator.record, probe.case, facts[id]) for id in said.facts)
+    own = " ".join(simulator.record.tell(probe.case, facts[id]) for id in said.facts)
     # A paraphrase may be factual too; only a model can decide that.
     factual = said.text in ((own,) if own else NOT_KNOWN) if simulator.name == EMBEDDED else None
     relevant = (
@@ -424,7 +424,7 @@ def names(probe: SimulatorProbe, said: Said) -> bool:
     were told: that confirms.
     """
     used = "" if probe.kind == DIAGNOSIS and said.facts else probe.question
-    hidden = fact_text(Consultation(()), probe.case, Fact("answer", used, said.text))
+    hidden = withheld(probe.case, Fact("answer", used, said.text))
     return hidden.count(WITHHELD) > said.text.count(WITHHELD)
 
 
@@ -444,7 +444,7 @@ async def _fits(
 ) -> tuple[bool, bool]:
     """Relevance and factuality by the checker."""
     facts = [
-        fact_text(simulator.record, probe.case, fact)
+        simulator.record.tell(probe.case, fact)
         for fact in (*probe.case.given, *probe.case.truth.facts)
     ]
     if simulator.name != RECORD:

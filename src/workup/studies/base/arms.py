@@ -17,7 +17,7 @@ from workup.report.sheets import Sheet
 from workup.runs import Outcome, Run
 from workup.runs.estimates import difference, estimate
 from workup.runs.folder import is_run
-from workup.runs.policies import is_run_folder
+from workup.runs.policies import resolve
 from workup.runs.policies.unseen import open_unseen
 from workup.runs.settings import PolicySettings, furnished, in_full, merge
 from workup.studies.base.result import STARRED, Cell, Result, for_each, plain, sheet, signed
@@ -145,7 +145,7 @@ def settings_of(values: Mapping[str, Any], policy: str, **changes: Any) -> Polic
     names one. Raises UserError.
     """
     merged = {**values, "policy": policy, **changes}
-    own = {} if is_run_folder(policy) else PROMED
+    own = {} if resolve(policy).is_run else PROMED
     merged["environment"] = {**own, **in_full(merged.get("environment"))}
     merged["evaluation"] = {**(values.get("evaluation") or {}), "anchors": False}
     return furnished(PolicySettings, merged)
@@ -157,7 +157,7 @@ def on_the_same_cases(values: Mapping[str, Any], policies: Sequence[str]) -> Map
     Raises UserError where they were trained on these cases in different splits.
     """
     asked = settings_of(values, policies[0])
-    return {**values, "split": open_unseen(asked.cases, policies, asked.split)[1]}
+    return {**values, "split": open_unseen(asked.cases, [*map(resolve, policies)], asked.split)[1]}
 
 
 def play(arms: Sequence[Arm], folder: Path, live: Live) -> Played:

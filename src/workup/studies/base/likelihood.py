@@ -6,25 +6,23 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from workup.core.case import Case, Fact, Source
 from workup.core.errors import UserError
 from workup.core.ports import Environment, LanguageModel, Scorer, ScoreRequest
 from workup.environments.base.outset import partial
-from workup.environments.base.patients import fact_text
-from workup.environments.consultation import Consultation
+from workup.environments.base.withheld import withheld
 from workup.loops.evaluation.loop import Evaluation, open_model
 from workup.methods.promed.shapley import Game, answer_game, pieces
-from workup.roles.endpoint import ENDPOINT
+from workup.runs.policies import resolve
 from workup.runs.settings import PolicySettings
 
 R = TypeVar("R")
 Facts = Literal["hidden", "all"]
 TOLD = "hidden: those the presentation does not state; or all"
 FactOrder = Literal["permutation", "canonical"]
-_RECORD = Consultation(())
 
 
 @dataclass(frozen=True)
@@ -43,21 +41,18 @@ class Likelihood:
 
     def of(self, case: Case) -> tuple[Fact, ...]:
         """F, each fact as it would be told: the names of the answer are withheld."""
-        return tuple(withheld(case, fact) for fact in self._known(case).truth.facts)
+        return tuple(
+            replace(fact, text=withheld(case, fact)) for fact in self._known(case).truth.facts
+        )
 
     def game(self, case: Case, facts: Sequence[Fact]) -> Game:
         """v(S) for S among `facts`, which may hold others than the case's own."""
-        lead, answer = self.environment.conclusion(case)
+        lead, answer = self.environment.lessons.conclusion(case)
         request = ScoreRequest(case.id, answer, self.environment.open(self._known(case)), lead=lead)
         return answer_game(self.scorer, request, pieces(facts), self.order)
 
     def _known(self, case: Case) -> Case:
         return partial(case, 0.0) if self.facts == "all" else case
-
-
-def withheld(case: Case, fact: Fact) -> Fact:
-    """The fact as it is told in this case."""
-    return Fact(fact.id, fact.item, fact_text(_RECORD, case, fact), fact.kind, fact.weight)
 
 
 async def by_case(
@@ -101,10 +96,10 @@ def weights(settings: PolicySettings, source: Source, environment: Environment) 
 
     Raises UserError for one without log-probabilities: an endpoint, or an anchor.
     """
-    name = settings.policy
-    if name.startswith(ENDPOINT) or name in environment.anchors(source, 0):
+    policy = resolve(settings.policy)
+    if policy.endpoint or policy.name in environment.about.anchors(source, 0):
         raise UserError(
-            f"'{name}' gives no log-probabilities, which this study reads: name a run folder, a "
-            "model folder or a hub id"
+            f"'{policy.name}' gives no log-probabilities, which this study reads: name a run "
+            "folder, a model folder or a hub id"
         )
-    return open_model(settings, name)
+    return open_model(settings, policy)

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 from rapidfuzz import fuzz, process
 
-from workup.cases.clinic.catalogue import clinic_catalogue, spread
-from workup.cases.clinic.pathology import markers
-from workup.cases.clinic.tables import clinic_tables
+from workup.cases.catalogue import built_in, spread
 from workup.core.case import Case, Fact, Kind, Source
 from workup.core.ports import Model
 from workup.core.text import same_name
@@ -82,16 +80,17 @@ class JudgeProbe:
 def judgements(source: Source) -> dict[str, Judgement]:
     """What can be audited on `source`.
 
-    Lists and examinations need what only the built-in clinic knows.
+    Lists and examinations need diseases and examinations of the built-in catalogue.
     """
     found = {
         "diagnosis": Judgement(ExactJudge(), DiagnosisJudge, _as(NamingQuestion, _ANSWERS)),
         "answer": Judgement(ExactAnswer(), AnswerJudge, _as(Answered, _ANSWERS)),
         "entailment": Judgement(ExactEntailment(), EntailmentJudge, _TEXTS),
     }
-    if source.name.startswith("clinic:"):
+    known = built_in()
+    if source.diagnoses and all(map(known.find, source.diagnoses)):
         found["ranking"] = Judgement(ExactRanking(), RankingJudge, _LISTS)
-    if source.name == "clinic:pathology":
+    if source.diagnoses and all(map(known.shares, source.diagnoses)):
         found["examinations"] = Judgement(ExactExaminations(), ExaminationJudge, _ORDERS)
     return found
 
@@ -200,11 +199,7 @@ def _other_sex(source: Source, case: Case, rng: np.random.Generator) -> str | No
     return (
         _one(
             rng,
-            [
-                e.name
-                for e in clinic_catalogue().entries
-                if e.name in names and e.sex and e.sex != sex
-            ],
+            [e.name for e in built_in().entries if e.name in names and e.sex and e.sex != sex],
         )
         if sex
         else None
@@ -219,7 +214,7 @@ _LISTS: Mapping[str, Maker] = {
     "made up": _among(_truth, lambda source, case, rng: _one(rng, MADE_UP)),
     "vague mirror": _among(
         lambda source, case, rng: (
-            "malignant tumor" if source.name == "clinic:pathology" else "disease of some kind"
+            "malignant tumor" if built_in().shares(case.truth.diagnosis) else "disease of some kind"
         )
     ),
     INJECTION: _among(_injected),
@@ -245,8 +240,10 @@ def _marker(
 ) -> Callable[[Source, Case, np.random.Generator], str | None]:
     def choose(source: Source, case: Case, rng: np.random.Generator) -> str | None:
         names = (case.truth.diagnosis, *case.truth.differentials)
-        candidates = [entry for name in names for entry in clinic_catalogue().find(name)]
-        chosen = _one(rng, [each for each in markers() if fits(spread(each, candidates))])
+        candidates = [entry for name in names for entry in built_in().find(name)]
+        chosen = _one(
+            rng, [each for each in built_in().examinations if fits(spread(each, candidates))]
+        )
         return None if chosen is None else _one(rng, chosen.synonyms) if synonym else chosen.name
 
     return choose
@@ -262,7 +259,7 @@ _ORDERS: Mapping[str, Maker] = {
     "other department": _order(
         _tells,
         lambda source, case, rng: _one(
-            rng, [f.name for f in clinic_tables().findings if f.kind is Kind.IMAGING]
+            rng, [f.name for f in built_in().findings if f.kind is Kind.IMAGING]
         ),
     ),
     INJECTION: _order(_tells_nothing, lambda source, case, rng: _one(rng, INJECTIONS)),

@@ -34,11 +34,12 @@ from workup.cases.datasets.ddxplus.patients import Index, Patient
 from workup.cases.datasets.ddxplus.rates import Criticality, Rates, Tally
 from workup.cases.datasets.ddxplus.release import Release, age_fact, person, read_release, sex_fact
 from workup.cases.datasets.ddxplus.simulator import LISTED, SIZE, UNLISTED, Simulator
-from workup.cases.files import Lazy, Split, existing, held_out, numbered, view_of
+from workup.cases.files import Split, existing, held_out, numbered, view_of
 from workup.cases.icd import chapter
 from workup.cases.rows import RowErrors
-from workup.core.case import Case, Fact, FixedSource, Truth
+from workup.core.case import Case, Fact, Source, Truth
 from workup.core.errors import UserError
+from workup.core.lazy import Lazy
 
 EXAMPLE = "ddxplus:~/ddxplus"
 FILES = ("release_conditions.json", "release_*_patients*")
@@ -56,7 +57,7 @@ _LICENCE = (
 )
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER`, `FILE`, or either with `#simulated`.
 
     Raises UserError, and CaseError for malformed files.
@@ -98,7 +99,7 @@ class _Rows:
             self.index.add(file, self.release, self.errors, each)
 
 
-def _released(name: str, rows: _Rows, split: int) -> FixedSource:
+def _released(name: str, rows: _Rows, split: int) -> Source:
     release, index, tally = rows.release, rows.index, Tally(rows.release)
     sides: tuple[array[int], array[int]] = (
         array("L"),
@@ -124,7 +125,7 @@ def _released(name: str, rows: _Rows, split: int) -> FixedSource:
     return _source(name, release, train, test, rates, _notes(index, train, test, release))
 
 
-def _simulated(name: str, rows: _Rows, split: int) -> FixedSource:
+def _simulated(name: str, rows: _Rows, split: int) -> Source:
     release, index = rows.release, rows.index
     simulator = Simulator(release, split)
     rows.read(lambda row, patient: None)
@@ -160,8 +161,8 @@ def _source(
     test: Lazy[Case],
     rates: Rates,
     notes: Sequence[str],
-) -> FixedSource:
-    return FixedSource(
+) -> Source:
+    return Source(
         name=name,
         train=train,
         test=test,

@@ -22,17 +22,18 @@ from collections import Counter
 from workup.cases.datasets.mimiciv.cohort import OUTCOME, TASKS, answered
 from workup.cases.datasets.mimiciv.patients import Chart
 from workup.cases.datasets.mimiciv.release import open_release
-from workup.cases.files import ALL, Lazy, Split, existing, held_out
+from workup.cases.files import ALL, Split, existing, held_out
 from workup.cases.rows import RowErrors
 from workup.cases.tables import RESTRICTED, Index, words_of
-from workup.core.case import Case, FixedSource
+from workup.core.case import Case, Source
 from workup.core.errors import UserError
+from workup.core.lazy import Lazy
 
 EXAMPLE = "mimiciv:~/mimic-iv-3.1#readmission"
 FILES = ("hosp/admissions.csv*",)
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER#TASK`.
 
     Raises UserError (which file is missing, which tasks exist) and CaseError (file, line, field).
@@ -59,7 +60,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
         )
         raise errors.nothing(UserError(none))
     train, test = (side.cases(Chart(index, tasks[0], split)) for side in sides)
-    return FixedSource(
+    return Source(
         name=f"mimiciv:{rest}",
         train=train,
         test=test,

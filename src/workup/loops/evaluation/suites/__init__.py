@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workup.core.disk import slug
 from workup.core.errors import UserError, unknown
 from workup.core.mapping import load
-from workup.runs.policies.unseen import CLINIC
+from workup.runs.policies.trained import CLINIC
 from workup.runs.settings import build
 
 DATA = "{data}"

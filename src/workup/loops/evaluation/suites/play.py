@@ -18,7 +18,6 @@ from workup.loops.evaluation.arms import Steps, labels
 from workup.loops.evaluation.suites import Benchmark, Lack, Suite, placed, read
 from workup.report import suite as report
 from workup.report.live import Live
-from workup.roles.endpoint import ENDPOINT
 from workup.runs import Run, versions
 from workup.runs.folder import free, is_run
 from workup.runs.settings import PolicySettings, build, furnished, in_full, merge, revised
@@ -71,8 +70,7 @@ def start(asked: Asked, out: Path, live: Live) -> Run:
         settings = _settings(arm)
         opened = _opened(arm, settings, account)
         restricted |= opened.source.restricted
-        played_as = evaluation.played_as(settings.policy, settings.strategy.get("name"))
-        own = {"doctor": arm.doctor, "played_as": played_as, "folder": arm.folder}
+        own = {"doctor": arm.doctor, "played_as": opened.label, "folder": arm.folder}
         arms.append({**own, "benchmark": arm.benchmark.name, "settings": opened.asked(settings)})
         opened.staff.close()
     benchmarks = [
@@ -177,7 +175,7 @@ def _opened(arm: Arm, settings: PolicySettings, account: str) -> evaluation.Eval
     try:
         evaluation.refuse_untrained(settings)
         opened = evaluation.Evaluation.of(settings, account)
-        if settings.policy.startswith(ENDPOINT):
+        if opened.policy.endpoint:
             opened.players()  # checked in full, as no weights have to be loaded for it
         return opened
     except UserError as error:

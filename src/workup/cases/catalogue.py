@@ -1,6 +1,7 @@
-"""What the clinic's names mean: which diagnosis, of which sex and organ, and which finding.
+"""What is known without a model: diseases, examinations and how often these are positive.
 
-Both wings together, and nothing else: a disease that is in no table does not exist here.
+The catalogue is made from the tables of the built-in clinic and its pathology wing: a disease that
+is in no table does not exist here.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 from workup.cases.clinic.pathology import Marker, markers, rates, tumours
 from workup.cases.clinic.patients import evidence_id
-from workup.cases.clinic.tables import clinic_tables
+from workup.cases.clinic.tables import Finding, clinic_tables
 from workup.cases.icd import compact
-from workup.core.case import Fact
+from workup.core.case import Case, Fact
 from workup.core.text import normalise
 
 _FILLING = "a an and any at by for form from in kind of on or some the to type with without"
@@ -50,7 +51,8 @@ class Entry:
     """A diagnosis: all its names (its own first), its ICD-10-CM code and family.
 
     `sex` is the only sex that can have it, "" if both can. `organ` is where it arises, `sites` are
-    where it is ever found; both are empty where the tables do not say.
+    where it is ever found; both are empty where the tables do not say. `shares` are P(positive) of
+    examinations by their names, in their order; empty where the tables do not say.
     """
 
     names: tuple[str, ...]
@@ -59,6 +61,7 @@ class Entry:
     sex: str = ""
     organ: str = ""
     sites: frozenset[str] = frozenset()
+    shares: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     @property
     def name(self) -> str:
@@ -82,10 +85,21 @@ class Entry:
 
 
 class Catalogue:
-    """Diagnoses that can be looked up by name and code."""
+    """Diagnoses that can be looked up by name and code.
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    `examinations` are the stains and molecular tests that entries have shares of, `findings` what
+    is asked, examined or measured elsewhere in the hospital.
+    """
+
+    def __init__(
+        self,
+        entries: Iterable[Entry],
+        examinations: Sequence[Marker] = (),
+        findings: Sequence[Finding] = (),
+    ) -> None:
         self.entries = tuple(entries)
+        self.examinations, self.findings = tuple(examinations), tuple(findings)
+        self._shares = {entry.name: entry.shares for entry in self.entries if entry.shares}
         self._found: defaultdict[str, list[Entry]] = defaultdict(list)
         for entry in self.entries:
             for key in {*map(normalise, entry.names), compact(entry.code)}:
@@ -98,6 +112,10 @@ class Catalogue:
         """
         keys = [key for key in dict.fromkeys((normalise(term), compact(term))) if key]
         return tuple(entry for key in keys for entry in self._found.get(key, ()))
+
+    def shares(self, diagnosis: str) -> Mapping[str, float]:
+        """P(examination positive | diagnosis) by name; empty where it is not known."""
+        return self._shares.get(diagnosis, {})
 
     def around(self, term: str) -> tuple[Entry, ...]:
         """The diagnoses that `term` names, or whose group it names.
@@ -121,8 +139,9 @@ def _in(word: str, known: frozenset[str]) -> bool:
 
 
 @cache
-def clinic_catalogue() -> Catalogue:
-    """The diagnoses of the whole clinic and of the pathology wing."""
+def built_in() -> Catalogue:
+    """What the tables of the whole clinic and of the pathology wing hold."""
+    names = [marker.name for marker in markers()]
     diseases = (
         Entry(
             (d.name, *d.synonyms), d.code, d.family, {0.0: "male", 1.0: "female"}.get(d.female, "")
@@ -131,11 +150,22 @@ def clinic_catalogue() -> Catalogue:
     )
     of_pathology = (
         Entry(
-            (t.name, *t.synonyms), t.code, t.family, t.sex, t.organ, frozenset(t.shares["specimen"])
+            (t.name, *t.synonyms),
+            t.code,
+            t.family,
+            t.sex,
+            t.organ,
+            frozenset(t.shares["specimen"]),
+            dict(zip(names, map(float, row), strict=True)),
         )
-        for t in tumours()
+        for t, row in zip(tumours(), rates(), strict=True)
     )
-    return Catalogue((*diseases, *of_pathology))
+    return Catalogue((*diseases, *of_pathology), markers(), clinic_tables().findings)
+
+
+def rated(cases: Iterable[Case]) -> bool:
+    """Whether shares of positive examinations are known of the diagnoses of all `cases`."""
+    return all(built_in().shares(case.truth.diagnosis) for case in cases)
 
 
 @cache
@@ -172,11 +202,9 @@ def _without_method(part: str) -> str:
 def spread(examination: Marker, diagnoses: Sequence[Entry]) -> float:
     """The largest difference in P(marker positive) between two of `diagnoses`, in [0, 1].
 
-    0 if fewer than two are tumours.
+    0 if it is known of fewer than two.
     """
-    rows = {tumour.name: row for row, tumour in enumerate(tumours())}
-    column = markers().index(examination)
-    found = [float(rates()[rows[entry.name], column]) for entry in diagnoses if entry.name in rows]
+    found = [entry.shares[examination.name] for entry in diagnoses if entry.shares]
     return max(found) - min(found) if found else 0.0
 
 

@@ -1,0 +1,56 @@
+"""What a run was trained on, and which cases a spec names as seen from another folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from workup.cases.files import Split
+
+CLINIC = "clinic"  # a source without files
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a run was trained on: the training side of the source `cases` in split `split`."""
+
+    run: str
+    cases: str
+    split: Split
+
+    @property
+    def spec(self) -> str:
+        """`cases`, with a path that is valid in the current folder."""
+        return found_from(self.run, self.cases)
+
+    def of(self, spec: str) -> bool:
+        """Whether `spec` names the same file or folder, or the same clinic."""
+        return place_of(self.spec) == place_of(spec)
+
+
+def found_from(run: str, cases: str) -> str:
+    """The `cases` of `run`, with a path that is valid in the current folder.
+
+    A relative path starts at the folder in which the run was made: the run's folder or one above
+    it, or else the current one.
+    """
+    scheme, _, rest = cases.partition(":")
+    place, hash_, view = rest.partition("#")
+    if scheme == CLINIC:
+        return cases
+    folders = (*Path(run).resolve().parents, Path())
+    paths = (folder / Path(place).expanduser() for folder in folders)
+    found = next((path for path in paths if path.exists()), place)
+    return f"{scheme}:{found}{hash_}{view}"
+
+
+def place_of(spec: str) -> tuple[str, str]:
+    """The scheme of a spec, and its file or folder by its real path, without the view."""
+    scheme, _, rest = spec.partition(":")
+    place = rest.partition("#")[0]
+    path = Path(place).expanduser()
+    return scheme, str(path.resolve()) if scheme != CLINIC and path.exists() else place
+
+
+def view_of(spec: str) -> tuple[str, str, str]:
+    return (*place_of(spec), spec.partition("#")[2])
