@@ -67,7 +67,7 @@ def test_the_runs_that_search_are_worth_comparing(
     folder, _ = first(name)
     with Run.open(folder) as run:
         turns = [turn for r in run.episodes(phase="train") for turn in r.episode.turns]
-    assert any(turn.observation.evidence for turn in turns)
+    assert any(turn.observation.passages for turn in turns)
 
 
 def test_nothing_depends_on_how_a_process_hashes_strings(
