@@ -37,11 +37,11 @@ from workup.core.episode import (
 from workup.runs import Record, Run
 from workup.runs.packed import PER_BLOCK
 from workup.viewer import app, opened
-from workup.viewer.asking import Asked
+from workup.viewer.asking import ListQuery
 from workup.viewer.columns import FIXED
 from workup.viewer.guard import Gate
 from workup.viewer.listing import listed
-from workup.viewer.shown import Shown
+from workup.viewer.shown import ShownRun
 
 T = TypeVar("T")
 BASE, STEPS, TURNS, TOKENS = 2_000, 50, 8, 250
@@ -147,7 +147,7 @@ def _turn(source: Source, case: Case, draw: random.Random, last: bool) -> Turn:
 
 def _scans(path: Path) -> list[Figure]:
     shown = opened([path], restricted=False)["run"]
-    columns, nowhere = shown.columns, Asked.read({"text": NOWHERE})
+    columns, nowhere = shown.columns, ListQuery.read({"text": NOWHERE})
     plain = f"SELECT {', '.join(FIXED)}, measures FROM episodes JOIN cases ON cases.id = case_id"
     like = f"SELECT COUNT(*) FROM episodes WHERE turns LIKE '%{NOWHERE}%'"
     scans = [
@@ -168,7 +168,7 @@ def _first(path: Path) -> float:
     return _served(shown, lambda client: _seconds(lambda: client.get("/run/run/episodes")))
 
 
-def _pages(shown: dict[str, Shown]) -> dict[str, float]:
+def _pages(shown: dict[str, ShownRun]) -> dict[str, float]:
     def timed(client: httpx2.Client) -> dict[str, float]:
         return {
             name: statistics.median(
@@ -185,7 +185,7 @@ def _got(client: httpx2.Client, query: dict[str, str]) -> None:
     answer.raise_for_status()
 
 
-def _served(shown: dict[str, Shown], work: Callable[[httpx2.Client], T]) -> T:
+def _served(shown: dict[str, ShownRun], work: Callable[[httpx2.Client], T]) -> T:
     with app.listening("127.0.0.1", 0) as sock:
         port = sock.getsockname()[1]
         gate = Gate({"token": ""}, port, {"localhost"})

@@ -22,7 +22,7 @@ from workup.environments.consultation import Consultation
 from workup.environments.library import Library
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
-from workup.retrieval.batching import Together
+from workup.retrieval.batching import BatchedRetriever
 from workup.retrieval.index import Index, IndexSettings, build
 
 DOCUMENTS = (
@@ -74,7 +74,9 @@ class Fixed:
 def open_shelf(grammar: SearchGrammar | None = None, *documents: Document) -> Library:
     """The library environment over `documents`, all of them by default."""
     index = Index.of(documents or DOCUMENTS)
-    return Library(Together(index.find), Consultation(SOURCE.items, SOURCE.diagnoses), grammar)
+    return Library(
+        BatchedRetriever(index.find), Consultation(SOURCE.items, SOURCE.diagnoses), grammar
+    )
 
 
 @cache

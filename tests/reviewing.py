@@ -10,7 +10,7 @@ import example_run
 
 from workup.runs import Run
 from workup.studies.review import folder, form
-from workup.studies.review.folder import Plan, Review
+from workup.studies.review.folder import Review, ReviewPlan
 
 SECRET = "zzsecretzz"  # in every name that reviewers must not see
 WORDS = {"warm start": f"{SECRET} doctor one", "trained": f"{SECRET} doctor two"}
@@ -32,5 +32,5 @@ def played(path: Path, *, cases: int = 12, restricted: bool = False) -> Path:
 def made(run: Path, out: Path, *, pairs: bool = True, cases: int = 6, **more: Any) -> Review:
     """A review of both doctors with all of our questions."""
     asked = form.chosen(form.DEFAULT, (), pairs=pairs)
-    plan = Plan(asked, cases, pairs, **{"seed": 0, "doctors": tuple(WORDS.values()), **more})
+    plan = ReviewPlan(asked, cases, pairs, **{"seed": 0, "doctors": tuple(WORDS.values()), **more})
     return folder.make([run], plan, out)

@@ -71,10 +71,10 @@ def played(
     """What verifiers makes of the cases, in their order."""
     from verifiers.types import ClientConfig
 
-    from workup.interop.adapters.verifiers import Encounters
+    from workup.interop.adapters.verifiers import VerifiersEnvironment
 
     monkeypatch.setenv("NO_KEY", "none")
-    environment = Encounters(made, made)
+    environment = VerifiersEnvironment(made, made)
     with serving(answers(made, ids)) as server:
         client = ClientConfig(api_base_url=server.url, api_key_var="NO_KEY")
         done = asyncio.run(

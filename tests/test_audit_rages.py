@@ -16,7 +16,7 @@ from serving import Answer, fault, serving
 
 from workup.cases import open_source
 from workup.cases.clinic.pathology import markers, rates, tumours
-from workup.environments.exams.exam_base import ExamBase, Row
+from workup.environments.exams.exam_base import ExamBase, Statistic
 from workup.environments.exams.rages import RagesSettings
 from workup.studies.audits.rages import (
     ALL,
@@ -123,7 +123,10 @@ def test_a_model_that_fails_is_counted() -> None:
 
 
 def test_two_tables_are_compared_by_hand(tmp_path: Path) -> None:
-    rows = [Row("GIST", "CD117", 0.9, disease_names=("stromal tumor",)), Row("GIST", "DOG1", 0.4)]
+    rows = [
+        Statistic("GIST", "CD117", 0.9, disease_names=("stromal tumor",)),
+        Statistic("GIST", "DOG1", 0.4),
+    ]
     path = tmp_path / "t.csv"
     path.write_text(
         "disease,test,share\nstromal tumor,c-KIT,0.7\ngist,DOG-1,0.6\n"

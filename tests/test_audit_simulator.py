@@ -18,7 +18,7 @@ from studying import done, here, numbers_of
 from workup.cases import open_source
 from workup.core.case import Case, Fact, Source, Truth
 from workup.core.errors import UserError
-from workup.environments.base.patients import UNKNOWN, Said
+from workup.environments.base.patients import UNKNOWN, PatientReply
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.studies.audits.simulator import (
     ALL,
@@ -28,8 +28,8 @@ from workup.studies.audits.simulator import (
     MEASURES,
     OFF_RECORD,
     ON_RECORD,
+    AuditedSimulator,
     JudgedAnswer,
-    Simulator,
     SimulatorAudit,
     SimulatorProbe,
     audit,
@@ -64,7 +64,9 @@ def run(
 ) -> SimulatorAudit:
     model = Endpoint(EndpointSettings(base_url=server.url, model="m")) if server else None
     judge = model if checker else None
-    return asyncio.run(audit(Simulator(name, source, model, judge, seed), source, n, judge, seed))
+    return asyncio.run(
+        audit(AuditedSimulator(name, source, model, judge, seed), source, n, judge, seed)
+    )
 
 
 class Everyone:
@@ -140,24 +142,24 @@ def test_the_exact_judge_can_find_fault() -> None:
     """
     case = CHINESE.test[1]
 
-    class Faulty(Simulator):
-        def __init__(self, said: Said) -> None:
+    class Faulty(AuditedSimulator):
+        def __init__(self, said: PatientReply) -> None:
             super().__init__("embedded", CHINESE, None)
 
-            async def reply(case: Case, question: str) -> Said:
+            async def reply(case: Case, question: str) -> PatientReply:
                 return said
 
             self.reply = reply
 
-    def judged(said: Said) -> SimulatorAudit:
+    def judged(said: PatientReply) -> SimulatorAudit:
         return asyncio.run(audit(Faulty(said), Source("one", (), (case,)), 4, None))
 
-    assert judged(Said("血淀粉酶升高。", ("f0",))).rate("factual").mean == 1
-    assert judged(Said("血淀粉酶正常。", ("f0",))).rate("factual").mean == 0
-    assert judged(Said("我不知道。", ("f0",))).rate("factual").mean == 0
-    assert judged(Said("我不知道。")).rate("relevant", ON_RECORD).mean == 0
-    assert judged(Said("血淀粉酶升高。", ("f0",))).rate("relevant", DIAGNOSIS).mean == 0
-    assert judged(Said("是急性胰腺炎。", ("f0",))).rate("leaked").mean == 1
+    assert judged(PatientReply("血淀粉酶升高。", ("f0",))).rate("factual").mean == 1
+    assert judged(PatientReply("血淀粉酶正常。", ("f0",))).rate("factual").mean == 0
+    assert judged(PatientReply("我不知道。", ("f0",))).rate("factual").mean == 0
+    assert judged(PatientReply("我不知道。")).rate("relevant", ON_RECORD).mean == 0
+    assert judged(PatientReply("血淀粉酶升高。", ("f0",))).rate("relevant", DIAGNOSIS).mean == 0
+    assert judged(PatientReply("是急性胰腺炎。", ("f0",))).rate("leaked").mean == 1
 
 
 def test_who_claims_to_have_told_everything_is_seen() -> None:
@@ -185,13 +187,16 @@ def test_who_claims_to_have_told_everything_is_seen() -> None:
 def test_a_name_leaks_unless_only_the_question_used_it() -> None:
     case = Case("c", "Ill.", Truth("Gout", aliases=("podagra",)))
     asking = SimulatorProbe(DIAGNOSIS, case, "Do you have Gout?")
-    assert not names(asking, Said("I do not know whether it is gout."))
-    assert names(asking, Said("Yes, gout.", ("f",)))
-    assert names(asking, Said("It is Podagra."))
+    assert not names(asking, PatientReply("I do not know whether it is gout."))
+    assert names(asking, PatientReply("Yes, gout.", ("f",)))
+    assert names(asking, PatientReply("It is Podagra."))
     assert not names(
-        SimulatorProbe(ON_RECORD, case, "Have you had gout before?"), Said("Yes, gout.", ("f",))
+        SimulatorProbe(ON_RECORD, case, "Have you had gout before?"),
+        PatientReply("Yes, gout.", ("f",)),
     )
-    assert names(SimulatorProbe(ON_RECORD, case, "How are you?"), Said("It is the GOUT.", ("f",)))
+    assert names(
+        SimulatorProbe(ON_RECORD, case, "How are you?"), PatientReply("It is the GOUT.", ("f",))
+    )
 
 
 def test_what_a_model_says_is_factual_by_a_checker_only() -> None:
@@ -264,7 +269,7 @@ def test_what_is_missing_is_said() -> None:
         ("record", "needs a model"),
     ):
         with pytest.raises(UserError, match=problem):
-            Simulator(name, CLINIC, None)
+            AuditedSimulator(name, CLINIC, None)
     with serving(Everyone()) as server, pytest.raises(UserError, match="needs a fact checker"):
         run("checked", CLINIC, 4, server)
     with pytest.raises(UserError, match="no test case"):

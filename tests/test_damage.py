@@ -29,7 +29,7 @@ from workup.runs.packed import opened as unpacked
 from workup.viewer import opened, pages
 from workup.viewer.app import render
 from workup.viewer.asking import written
-from workup.viewer.shown import Shown
+from workup.viewer.shown import ShownRun
 
 COMMANDS = ("compare", "export", "resume", "report")
 DEEP = '{"a":' * 5_000 + "1" + "}" * 5_000
@@ -302,7 +302,7 @@ def copies(sound: Path, at: Path, damage: Callable[[Path], None]) -> tuple[Path,
     return good, bad
 
 
-def looked_at(shown: Shown) -> list[str]:
+def looked_at(shown: ShownRun) -> list[str]:
     """Every page of a run; raises UserError for one that cannot be shown."""
     shown.columns.catch_up(60)
     made = [
@@ -318,7 +318,7 @@ def looked_at(shown: Shown) -> list[str]:
     return made
 
 
-def rows(shown: dict[str, Shown]) -> dict[str, Any]:
+def rows(shown: dict[str, ShownRun]) -> dict[str, Any]:
     content = pages.runs(shown)
     assert render("runs.html", **content)
     return {row["name"]: row for row in content["rows"]}

@@ -27,7 +27,7 @@ from workup.cases.datasets.ddxplus import case_of, wording
 from workup.cases.datasets.ddxplus.patients import Rows
 from workup.cases.datasets.ddxplus.rates import Tally
 from workup.cases.datasets.ddxplus.release import AGE_GROUPS, Release, age_group, read_release
-from workup.cases.datasets.ddxplus.simulator import LISTED, UNLISTED, Simulator
+from workup.cases.datasets.ddxplus.simulator import LISTED, UNLISTED, DdxplusSimulator
 from workup.cases.knowledge import grade
 from workup.core.case import Case, Source
 from workup.core.errors import CaseError, UserError
@@ -528,7 +528,7 @@ def column(rates: Any, fact_id: str) -> Any:
 
 
 def test_simulated_patients_follow_their_tables(release: Release) -> None:
-    simulator = Simulator(release, 5)
+    simulator = DdxplusSimulator(release, 5)
     patients = [simulator.patient(i) for i in range(4_000)]
     for place, name in enumerate(release.diagnoses):
         mine = [p for p in patients if p.condition == place]
@@ -552,7 +552,7 @@ def test_simulated_patients_follow_their_tables(release: Release) -> None:
 
 
 def test_simulated_patients_are_sound_and_repeatable(release: Release) -> None:
-    simulator, again, other = (Simulator(release, seed) for seed in (1, 1, 2))
+    simulator, again, other = (DdxplusSimulator(release, seed) for seed in (1, 1, 2))
     for i in range(300):
         p = simulator.patient(i)
         assert p == again.patient(i)

@@ -22,7 +22,7 @@ from workup.core.case import Case, Fact, Item, Kind, Source, Truth
 from workup.core.ports import Reply, Request
 from workup.environments.base.disease_names import DiseaseNames, SourceDiseases
 from workup.environments.evidence import EvidenceSeeking, Settings, seeking
-from workup.environments.exams.exam_base import ExamBase, Row
+from workup.environments.exams.exam_base import ExamBase, Statistic
 from workup.environments.exams.rages import NO_DISEASE, ExamResult, ExamSimulator, RagesSettings
 from workup.studies.audits.disease_orders import (
     EXAMINATION,
@@ -142,7 +142,7 @@ def test_an_examination_whose_name_holds_a_disease_is_an_examination() -> None:
     case = Case("i1", "Fever.", Truth("influenza", facts=(fact,)))
     simulator = ExamSimulator(Source("own", (case,), ()), model=Told())
     assert ordered(simulator, case, "Influenza-A antigen")[0].text == fact.text
-    simulator.base = ExamBase.of("it", [Row("influenza", "Influenza culture", 1.0)])
+    simulator.base = ExamBase.of("it", [Statistic("influenza", "Influenza culture", 1.0)])
     (drawn,) = ordered(simulator, case, "influenza culture")
     assert (drawn.source, drawn.text) == ("base", "Influenza culture: positive.")
 

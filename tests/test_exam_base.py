@@ -20,7 +20,7 @@ from workup.cases.clinic.pathology import markers, open_pathology, rates, tumour
 from workup.cases.jsonl import write
 from workup.core.case import Case, Fact, Kind, Truth
 from workup.core.errors import CaseError, UserError
-from workup.environments.exams.exam_base import ExamBase, Row, damages
+from workup.environments.exams.exam_base import ExamBase, Statistic, damages
 from workup.environments.exams.exam_sources import Counted, build
 from workup.environments.exams.exam_terms import key
 
@@ -74,7 +74,9 @@ def test_counts_are_pooled(rows: list[tuple[str, str, int]]) -> None:
     for disease, test, hits in rows:
         pooled[disease, test][0] += hits
         pooled[disease, test][1] += 9
-    base = ExamBase.of("it", (Row(f"d {d}", f"t{t}", hits / 9, 9, "r") for d, t, hits in rows))
+    base = ExamBase.of(
+        "it", (Statistic(f"d {d}", f"t{t}", hits / 9, 9, "r") for d, t, hits in rows)
+    )
     for (disease, test), (hits, n) in pooled.items():
         (found,) = [s for s in base.shares(f"d {disease}") if s.test == f"t{test}"]
         assert found.share == pytest.approx(hits / n)

@@ -17,8 +17,8 @@ LONGEST = 60  # lines of a function, its decorators aside
 STOPS = 20  # places that see a policy's name as text, on its way from the command to its weights
 MEMBERS = 10  # of a protocol, with those that it inherits
 ROOMS = 19  # at the top of the package, modules and folders together
-HELPERS = 237  # private functions of few statements that one line uses; can only fall
-NAMESAKES = 54  # names of classes that several classes bear; can only fall
+HELPERS = 193  # private functions of few statements that one line uses; can only fall
+NAMESAKES = 22  # names of classes that several classes bear; can only fall
 
 
 @pytest.fixture(scope="module")
@@ -322,5 +322,8 @@ def test_a_namesake_is_seen() -> None:
 def test_a_class_has_a_name_of_its_own() -> None:
     found = namesakes(modules())
     assert len(found) <= NAMESAKES, found
-    settled = ("methods/", "doctors/", "rl/", "engines/", "models/", "roles/")
+    settled = (
+        *("methods/", "doctors/", "rl/", "engines/", "models/", "roles/"),
+        *("report/", "viewer/", "studies/", "interop/", "cli/", "core/"),
+    )
     assert not [place for places in found.values() for place in places if place.startswith(settled)]

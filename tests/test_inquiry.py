@@ -36,7 +36,7 @@ from workup.environments.consultation import Consultation
 from workup.environments.inquiry import UNREADABLE, Inquiry
 from workup.environments.library import library_of
 from workup.metrics.measures import measure
-from workup.retrieval.batching import Together
+from workup.retrieval.batching import BatchedRetriever
 from workup.retrieval.hpo.library import build
 from workup.retrieval.index import Index, IndexSettings
 from workup.roles.endpoint import Endpoint, EndpointSettings
@@ -49,7 +49,7 @@ def desk(*documents: Document, **how: Any) -> Inquiry:
     """The inquiry over these documents, by default all of the small world's."""
     index = Index.of(documents or DOCUMENTS)
     grammar = replace(SearchGrammar(told="presentation", asks=True), **how)
-    return Inquiry(Together(index.find), Consultation(ITEMS, SOURCE.diagnoses), grammar)
+    return Inquiry(BatchedRetriever(index.find), Consultation(ITEMS, SOURCE.diagnoses), grammar)
 
 
 def opened(place: Any, **how: Any) -> Inquiry:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from workup.report.live import JsonLive, PlainLive, Progress, ScreenLive, show, spark
+from workup.report.live import JsonLive, PlainLive, ScreenLive, StageProgress, show, spark
 from workup.runs.words import cell, duration, equation, in_order, number
 
 STEP = {
@@ -181,7 +181,7 @@ def test_rows_of_different_size_say_so() -> None:
 def test_time_left_follows_the_recent_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    progress = Progress("craft", 300, 100, "step")
+    progress = StageProgress("craft", 300, 100, "step")
     assert progress.left is None
     for step in range(101, 201):
         now += 10.0 if step <= 110 else 1.0  # a slow beginning is forgotten
@@ -190,7 +190,7 @@ def test_time_left_follows_the_recent_pace(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_missing_figures_are_left_out_of_means() -> None:
-    progress = Progress("craft", 9, 0, "step")
+    progress = StageProgress("craft", 9, 0, "step")
     for value in (1.0, None, 3.0):
         progress.add({"noise": value, "endings": {"failed": 2}} if value else {})
     assert progress.mean("noise") == 2.0

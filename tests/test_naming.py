@@ -17,9 +17,9 @@ from serving import serving
 from workup.core.case import Case, Truth
 from workup.core.errors import CaseError, RolloutError, UserError
 from workup.metrics.icd_distance import load_tree
-from workup.metrics.icd_names import Names, _forms, key, words
+from workup.metrics.icd_names import IcdNames, _forms, key, words
 from workup.metrics.name_files import read, synonyms
-from workup.metrics.naming import LONGEST, NEAR, Coder, Stage, known_names, names_of, written
+from workup.metrics.naming import LONGEST, NEAR, Coder, CodingStep, known_names, names_of, written
 from workup.roles.endpoint import Endpoint, EndpointSettings
 
 CM = load_tree("cm")
@@ -57,42 +57,42 @@ def test_codes_that_a_text_states(text: str, code: str) -> None:
 @pytest.mark.parametrize(
     ("name", "code", "stage"),
     [
-        ("Type 2 diabetes mellitus", "E11", Stage.DICTIONARY),
-        ("diabetes mellitus type II", "E11", Stage.DICTIONARY),
-        ("Crohn's disease", "K50", Stage.DICTIONARY),
-        ("Crohn disease", "K50", Stage.DICTIONARY),
-        ("essential hypertension", "I10", Stage.DICTIONARY),
-        ("sixth disease", "B08.2", Stage.DICTIONARY),
-        ("acute apendicitis", "K35", Stage.INDEX),
-        ("iron deficiency anaemia", "D50", Stage.DICTIONARY),
-        ("Guillain-Barré syndrome", "G61.0", Stage.DICTIONARY),
-        ("Acatalasia [Takahara]", "E80.3", Stage.DICTIONARY),
-        ("bladder cancer", "C67", Stage.DICTIONARY),
-        ("(N20.0) renal colic", "N20.0", Stage.CODE),
+        ("Type 2 diabetes mellitus", "E11", CodingStep.DICTIONARY),
+        ("diabetes mellitus type II", "E11", CodingStep.DICTIONARY),
+        ("Crohn's disease", "K50", CodingStep.DICTIONARY),
+        ("Crohn disease", "K50", CodingStep.DICTIONARY),
+        ("essential hypertension", "I10", CodingStep.DICTIONARY),
+        ("sixth disease", "B08.2", CodingStep.DICTIONARY),
+        ("acute apendicitis", "K35", CodingStep.INDEX),
+        ("iron deficiency anaemia", "D50", CodingStep.DICTIONARY),
+        ("Guillain-Barré syndrome", "G61.0", CodingStep.DICTIONARY),
+        ("Acatalasia [Takahara]", "E80.3", CodingStep.DICTIONARY),
+        ("bladder cancer", "C67", CodingStep.DICTIONARY),
+        ("(N20.0) renal colic", "N20.0", CodingStep.CODE),
         # an abbreviation beside the name, or alone
-        ("Chronic obstructive pulmonary disease (COPD)", "J44.9", Stage.DICTIONARY),
-        ("Whatever else (PTSD)", "F43.1", Stage.DICTIONARY),
-        ("GERD", "K21", Stage.DICTIONARY),
+        ("Chronic obstructive pulmonary disease (COPD)", "J44.9", CodingStep.DICTIONARY),
+        ("Whatever else (PTSD)", "F43.1", CodingStep.DICTIONARY),
+        ("GERD", "K21", CodingStep.DICTIONARY),
         # unspecified rather than a kind that the name does not speak of
-        ("Pneumonia", "J18", Stage.DICTIONARY),
-        ("tuberculosis", "A15", Stage.DICTIONARY),
-        ("Bronchitis", "J40", Stage.DICTIONARY),
-        ("aortic rupture", "I71.8", Stage.DICTIONARY),
-        ("hemorrhoid", "K64.9", Stage.DICTIONARY),
-        ("stomach cancer", "C16", Stage.DICTIONARY),
+        ("Pneumonia", "J18", CodingStep.DICTIONARY),
+        ("tuberculosis", "A15", CodingStep.DICTIONARY),
+        ("Bronchitis", "J40", CodingStep.DICTIONARY),
+        ("aortic rupture", "I71.8", CodingStep.DICTIONARY),
+        ("hemorrhoid", "K64.9", CodingStep.DICTIONARY),
+        ("stomach cancer", "C16", CodingStep.DICTIONARY),
         # what is absent is no word of a name, on either side
-        ("migraine without anything", "G43", Stage.DICTIONARY),
-        ("not asthma", "", Stage.UNMAPPED),
-        ("no pneumonia", "", Stage.UNMAPPED),
+        ("migraine without anything", "G43", CodingStep.DICTIONARY),
+        ("not asthma", "", CodingStep.UNMAPPED),
+        ("no pneumonia", "", CodingStep.UNMAPPED),
         # one of two, and a cause
-        ("Bronchospasm / acute asthma exacerbation", "J45.9", Stage.INDEX),
-        ("pneumonia due to something unheard of", "J18", Stage.INDEX),
-        ("肺炎", "", Stage.UNMAPPED),
-        ("", "", Stage.UNMAPPED),
-        ("the of and", "", Stage.UNMAPPED),
+        ("Bronchospasm / acute asthma exacerbation", "J45.9", CodingStep.INDEX),
+        ("pneumonia due to something unheard of", "J18", CodingStep.INDEX),
+        ("肺炎", "", CodingStep.UNMAPPED),
+        ("", "", CodingStep.UNMAPPED),
+        ("the of and", "", CodingStep.UNMAPPED),
     ],
 )
-def test_names_of_all_kinds(name: str, code: str, stage: Stage) -> None:
+def test_names_of_all_kinds(name: str, code: str, stage: CodingStep) -> None:
     found = CODER.look_up(name)
     assert (found.code, found.stage) == (code, stage)
     assert (found.likeness >= NEAR) == bool(code)
@@ -165,8 +165,8 @@ def test_hand_checked_names_are_in_the_right_category() -> None:
 
 def test_without_the_everyday_names_the_rules_still_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     coder = Coder(CM)
-    monkeypatch.setattr(coder, "_names", Names(CM, everyday=False))
-    assert coder.look_up("GERD").stage is Stage.UNMAPPED
+    monkeypatch.setattr(coder, "_names", IcdNames(CM, everyday=False))
+    assert coder.look_up("GERD").stage is CodingStep.UNMAPPED
     assert agreement(coder)[0] > 0.79
     assert agreement(coder, "held-out")[0] > 0.70
 
@@ -196,7 +196,7 @@ def test_a_name_and_its_words_in_another_order_are_one_name(term: tuple[str, str
 def test_any_text_has_an_existing_code_or_none(text: str) -> None:
     found = CODER.look_up(text)
     assert found.code == CM.find(found.code)
-    assert (found.stage is Stage.UNMAPPED) == (not found.code)
+    assert (found.stage is CodingStep.UNMAPPED) == (not found.code)
     assert 0 <= found.likeness <= 1
     assert CODER.look_up(text) == found
 
@@ -247,7 +247,7 @@ def test_a_model_codes_what_nothing_maps_and_is_asked_once() -> None:
         found = asyncio.run(ask())
         again = asyncio.run(coder.code("zzqx"))
     assert [one.code for one in found] == ["K21.9", "K21.9", "J45", "", "K21.9"]
-    assert found[0].stage is Stage.MODEL
+    assert found[0].stage is CodingStep.MODEL
     assert again == found[0]
     assert len(server.asked) == 1
     assert "zzqx" in server.asked[0]["messages"][-1]["content"]
@@ -260,8 +260,8 @@ def test_a_model_is_asked_about_a_doubtful_name_and_offered_the_guess() -> None:
         coder = Coder(CM, model=Endpoint(EndpointSettings(base_url=server.url, model="m")))
         told = asyncio.run(coder.code("acute apendicitis"))
         sure = asyncio.run(coder.code("asthma"))
-    assert (told.code, told.stage) == ("K37", Stage.MODEL)
-    assert sure.stage is Stage.DICTIONARY
+    assert (told.code, told.stage) == ("K37", CodingStep.MODEL)
+    assert sure.stage is CodingStep.DICTIONARY
     assert len(server.asked) == 1
     assert "K35: Acute appendicitis" in server.asked[0]["messages"][-1]["content"]
 
@@ -280,7 +280,7 @@ def test_a_model_must_give_a_code_that_exists() -> None:
         coder = Coder(CM, model=Endpoint(EndpointSettings(base_url=server.url, model="m")))
         assert asyncio.run(coder.code("zzqx")).code == "K21"
         assert "K99.9" in server.asked[1]["messages"][-1]["content"]
-        assert asyncio.run(coder.code("no disease xyzzy")).stage is Stage.UNMAPPED
+        assert asyncio.run(coder.code("no disease xyzzy")).stage is CodingStep.UNMAPPED
         with pytest.raises(RolloutError, match="does not exist"):
             asyncio.run(coder.code("xyzzy plugh"))
         assert asyncio.run(coder.code("xyzzy plugh")).code == "K21", "a failure is not remembered"
@@ -307,7 +307,7 @@ def test_real_names_are_mapped_as_curators_map_them() -> None:
         (row[1], row[3].removeprefix("ICD10CM:")) for row in rows if row[0].startswith("MONDO:")
     ]
     found = [(CODER.look_up(name), code) for name, code in pairs]
-    sure = [(one, code) for one, code in found if one.stage is Stage.DICTIONARY]
+    sure = [(one, code) for one, code in found if one.stage is CodingStep.DICTIONARY]
     assert len(pairs) > 2000
     assert sum(one.code == code for one, code in found) / len(pairs) > 0.79
     assert sum(one.code[:3] == code[:3] for one, code in found) / len(pairs) > 0.88

@@ -31,7 +31,7 @@ from workup.environments.base.patients import (
     EmbeddedPatient,
     ModelPatient,
     Patient,
-    Said,
+    PatientReply,
 )
 from workup.environments.base.personas import PERSONAS, Personas
 from workup.environments.consultation import Consultation
@@ -74,7 +74,9 @@ BURN = Case(
 )
 
 
-def says(patient: Patient, question: str, case: Case = KNEE, past: Sequence[Turn] = ()) -> Said:
+def says(
+    patient: Patient, question: str, case: Case = KNEE, past: Sequence[Turn] = ()
+) -> PatientReply:
     return asyncio.run(patient.reply(case, past, question))
 
 
@@ -103,18 +105,18 @@ def checking(
     )(body)
 
 
-def turn(question: str, said: Said) -> Turn:
+def turn(question: str, said: PatientReply) -> Turn:
     observation = Observation((Message("user", said.text),), said.facts, said.item)
     return Turn((), Completion(f"question: {question}"), Action("ask", (question,)), observation)
 
 
 def test_the_embedded_patient_tells_facts_in_their_own_words_or_does_not_know() -> None:
     patient = EmbeddedPatient(OPEN)
-    assert says(patient, "Is the right knee swollen?") == Said(
+    assert says(patient, "Is the right knee swollen?") == PatientReply(
         "The right knee is warm and swollen.", ("knee",)
     )
     assert says(patient, "Did you have diarrhoea?").facts == ("diarrhoea",)
-    assert says(patient, "Any allergies?") == Said(UNCLEAR, understood=False)
+    assert says(patient, "Any allergies?") == PatientReply(UNCLEAR, understood=False)
 
 
 def test_a_normal_finding_of_a_listed_item_is_not_known_either() -> None:
@@ -134,9 +136,11 @@ def test_a_normal_finding_of_a_listed_item_is_not_known_either() -> None:
 
 def test_the_embedded_patient_understands_chinese() -> None:
     patient = EmbeddedPatient(OPEN)
-    assert says(patient, "请问您的烧伤面积有多大？", BURN) == Said("烧伤面积达60%。", ("面积",))
+    assert says(patient, "请问您的烧伤面积有多大？", BURN) == PatientReply(
+        "烧伤面积达60%。", ("面积",)
+    )
     assert says(patient, "您的血压是多少？", BURN).facts == ("血压",)
-    assert says(patient, "您抽烟吗？", BURN) == Said(UNCLEAR_CHINESE, understood=False)
+    assert says(patient, "您抽烟吗？", BURN) == PatientReply(UNCLEAR_CHINESE, understood=False)
 
 
 def test_a_diagnosis_is_withheld_in_both_languages_and_markup_is_harmless() -> None:
@@ -163,7 +167,9 @@ def test_a_model_patient_reveals_the_facts_that_it_names() -> None:
         lambda body: answer("My right knee is swollen, and I had diarrhoea.", 3, 2, 3)
     ) as server:
         said = says(ModelPatient(OPEN, model(server)), "What is wrong?")
-    assert said == Said("My right knee is swollen, and I had diarrhoea.", ("knee", "diarrhoea"))
+    assert said == PatientReply(
+        "My right knee is swollen, and I had diarrhoea.", ("knee", "diarrhoea")
+    )
     system, user = (message["content"] for message in server.asked[0]["messages"])
     assert "reactive arthritis" not in (system + user).lower()
     assert "1. She is 30 years old.\n2. She had diarrhoea" in user
@@ -172,8 +178,10 @@ def test_a_model_patient_reveals_the_facts_that_it_names() -> None:
 
 def test_an_answer_without_a_fact_says_nothing_whatever_the_model_wrote() -> None:
     with serving(lambda body: answer("No, but my chest hurts badly.")) as server:
-        assert says(ModelPatient(OPEN, model(server)), "Any allergies?") == Said(UNKNOWN)
-        assert says(ModelPatient(OPEN, model(server)), "您抽烟吗？", BURN) == Said(UNKNOWN_CHINESE)
+        assert says(ModelPatient(OPEN, model(server)), "Any allergies?") == PatientReply(UNKNOWN)
+        assert says(ModelPatient(OPEN, model(server)), "您抽烟吗？", BURN) == PatientReply(
+            UNKNOWN_CHINESE
+        )
 
 
 def test_what_a_model_says_is_withheld_and_neutralised() -> None:
@@ -230,7 +238,10 @@ def test_the_same_question_gets_the_same_answer_without_a_call() -> None:
     with serving(lambda body: answer(f"Answer {len(server.asked)}.", 3)) as server:
         patient = ModelPatient(OPEN, model(server))
         first = says(patient, "How is the knee?")
-        past = (turn("How is the knee?", first), turn("And the eyes?", Said("Red.", ("eyes",))))
+        past = (
+            turn("How is the knee?", first),
+            turn("And the eyes?", PatientReply("Red.", ("eyes",))),
+        )
         assert says(patient, "  how is the KNEE ", past=past) == first
         assert len(server.asked) == 1
         assert says(patient, "How are the eyes?", past=past).text == "Answer 2."
@@ -264,7 +275,7 @@ def test_the_checker_sends_an_answer_back_with_the_reason() -> None:
     with serving(checking(patient, checker)) as server:
         both = model(server)
         said = says(CheckedPatient(ModelPatient(OPEN, both), both), "How is the knee?")
-    assert said == Said("My right knee is warm.", ("knee",))
+    assert said == PatientReply("My right knee is warm.", ("knee",))
     assert len(server.asked) == 4
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.cases.catalogue import Catalogue, Entry, built_in
+from workup.cases.catalogue import Catalogue, CatalogueEntry, built_in
 from workup.core.case import Case, Fact, Truth
 from workup.roles.judges.exact import CredulousRanking, ExactExaminations, ExactRanking
 from workup.roles.judges.qualifiers import core
@@ -123,7 +123,9 @@ def test_any_text_is_read(text: str) -> None:
 
 
 def test_the_own_list_of_a_source_is_read_alike() -> None:
-    catalogue = Catalogue([Entry(("Bronchitis",), "", ""), Entry(("Asthma",), "", "")])
+    catalogue = Catalogue(
+        [CatalogueEntry(("Bronchitis",), "", ""), CatalogueEntry(("Asthma",), "", "")]
+    )
     case = Case("c", "", Truth("Asthma"))
     (found,) = asyncio.run(
         ExactRanking(catalogue).judge(RankingQuestion(("Acute severe asthma",), case))

@@ -30,7 +30,7 @@ from workup.core.ports import Reply, Request
 from workup.environments.base.lists import boxed, lists, written
 from workup.environments.evidence import EvidenceSeeking
 from workup.environments.evidence import Settings as World
-from workup.environments.exams.exam_base import ExamBase, Row
+from workup.environments.exams.exam_base import ExamBase, Statistic
 from workup.environments.exams.exam_terms import key, positive, read
 from workup.environments.exams.rages import (
     CONFIDENCE,
@@ -213,7 +213,9 @@ def test_precedence_by_brute_force(data: st.DataObject) -> None:
     simulator = ExamSimulator(Source("here", (case,), ()), RagesSettings(sources=allowed))
     simulator = simulator.with_model(Writer())
     if "base" in allowed:
-        simulator.base = ExamBase.of("it", [Row("some disease", e, 1.0) for e in sorted(in_base)])
+        simulator.base = ExamBase.of(
+            "it", [Statistic("some disease", e, 1.0) for e in sorted(in_base)]
+        )
     for exam, result in zip(exams, ordered(simulator, case, *exams), strict=True):
         expected = next(
             (
@@ -294,7 +296,10 @@ def test_two_names_of_a_test_are_one() -> None:
 
 
 def test_a_base_s_own_names_hold_for_the_record_too() -> None:
-    rows = [Row("GIST", "Desmina", 0.1, test_names=("desmin",)), Row("GIST", "H-Cald", 0.9)]
+    rows = [
+        Statistic("GIST", "Desmina", 0.1, test_names=("desmin",)),
+        Statistic("GIST", "H-Cald", 0.9),
+    ]
     simulator = ExamSimulator(FREE, RagesSettings(base="clinic"))
     simulator.base = ExamBase.of("it", rows)
     (result,) = ordered(simulator, GIST, "desmina")

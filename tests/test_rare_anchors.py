@@ -27,9 +27,9 @@ from workup.retrieval.hpo import rankings
 from workup.retrieval.hpo.library import build
 from workup.retrieval.hpo.phenotypes import CHANCE, RATIO, SIMILAR, WORDS
 from workup.retrieval.hpo.rankings import Rankings
-from workup.retrieval.hpo.release import Release
+from workup.retrieval.hpo.release import HpoRelease
 from workup.retrieval.index import MANIFEST, IndexSettings, manifest
-from workup.studies.rare import OWN, UNTOLD, Rank, ranked
+from workup.studies.rare import OWN, UNTOLD, TruthRank, ranked
 
 LABELS = [CHANCE, SIMILAR, WORDS, RATIO]
 RED, BLUE, FIT, FOCAL = (f"HP:00000{number}" for number in (11, 12, 20, 21))
@@ -77,7 +77,7 @@ def said(
     return world.read(act.completion.text).content
 
 
-def ranks(source: Source, folder: Path, seed: int) -> Mapping[str, Mapping[str, Rank]]:
+def ranks(source: Source, folder: Path, seed: int) -> Mapping[str, Mapping[str, TruthRank]]:
     """case → ranker → rank, as the study has them without the patient's own publication.
 
     Of a patient without a known one they are those with all annotations.
@@ -169,8 +169,8 @@ def test_they_rank_by_what_was_told(index: Path, spec: str) -> None:
 def test_a_release_is_read_once_and_only_by_who_plays(
     folder: Path, index: Path, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened, really = [], Release.open
-    monkeypatch.setattr(Release, "open", lambda place: opened.append(place) or really(place))
+    opened, really = [], HpoRelease.open
+    monkeypatch.setattr(HpoRelease, "open", lambda place: opened.append(place) or really(place))
     rankings._opened.cache_clear()
     source = open_source(spec)
     doctors = described(source, index).anchors(source, 0)

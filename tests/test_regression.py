@@ -23,7 +23,7 @@ from rich.console import Console
 
 from workup.core.extras import install
 from workup.report import compare, regression
-from workup.report.regression import Effect, Observation, fit, regress, rows, separable
+from workup.report.regression import Effect, JudgedEpisode, fit, regress, rows, separable
 from workup.runs import Outcome, Run
 
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ TRUTH = {"critical": 3.0, "noise": -2.0, "coverage": 1.0}
 MODELS = {"a": -0.5, "b": 0.4, "c": 1.2}
 
 
-def drawn(cases: int, seed: int, spread: float = 0.0) -> list[Observation]:
+def drawn(cases: int, seed: int, spread: float = 0.0) -> list[JudgedEpisode]:
     """Every model plays every case once.
 
     A case may be harder than another by `spread` (standard deviation, log odds).
@@ -45,11 +45,11 @@ def drawn(cases: int, seed: int, spread: float = 0.0) -> list[Observation]:
             odds = level + hardness + float(np.dot(list(TRUTH.values()), shares))
             right = bool(rng.uniform() < 1 / (1 + np.exp(-odds)))
             critical, noise, coverage = map(float, shares)
-            found.append(Observation(model, f"case {number}", right, (critical, noise, coverage)))
+            found.append(JudgedEpisode(model, f"case {number}", right, (critical, noise, coverage)))
     return found
 
 
-def by_hand(observations: Sequence[Observation]) -> tuple[Floats, Floats]:
+def by_hand(observations: Sequence[JudgedEpisode]) -> tuple[Floats, Floats]:
     """Newton's method, and the sandwich with its correction.
 
     The sandwich is bread · Σ over cases (score · scoreᵀ) · bread.
@@ -121,7 +121,7 @@ def test_what_one_number_parts_is_seen(points: list[tuple[int, bool]]) -> None:
 # ---- what cannot be fitted, and what is left out
 
 
-def outcomes(observations: Sequence[Observation]) -> dict[str, list[Outcome]]:
+def outcomes(observations: Sequence[JudgedEpisode]) -> dict[str, list[Outcome]]:
     found: dict[str, list[Outcome]] = {}
     for each in observations:
         measures = dict(zip(TRUTH, each.shares, strict=True))
@@ -153,7 +153,7 @@ def test_episodes_without_a_share_or_a_verdict_are_left_out_and_told() -> None:
 
 def test_a_model_that_is_always_right_changes_nothing_and_is_told() -> None:
     whole = drawn(70, 0)
-    sure = [Observation("sure", each.case, True, each.shares) for each in whole[:40]]
+    sure = [JudgedEpisode("sure", each.case, True, each.shares) for each in whole[:40]]
     found = regress(outcomes([*whole, *sure]))
     assert figures(found.effects) == pytest.approx(figures(fit(whole)))
     assert found.models == 3
@@ -189,8 +189,8 @@ def test_few_cases_are_told() -> None:
 
 
 def changed(
-    observations: Sequence[Observation], place: int, values: Sequence[float]
-) -> list[Observation]:
+    observations: Sequence[JudgedEpisode], place: int, values: Sequence[float]
+) -> list[JudgedEpisode]:
     found = []
     for each, new in zip(observations, values, strict=True):
         shares = list(each.shares)
@@ -228,7 +228,7 @@ WHOLE = drawn(60, 0)
         ),
     ],
 )
-def test_what_cannot_be_fitted_is_told(observations: list[Observation], problem: str) -> None:
+def test_what_cannot_be_fitted_is_told(observations: list[JudgedEpisode], problem: str) -> None:
     found = regress(outcomes(observations))
     assert re.search(problem, found.problem), found.problem
     assert found.effects == ()

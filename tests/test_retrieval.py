@@ -32,11 +32,11 @@ from workup.core.case import Document, Passage
 from workup.core.errors import UserError
 from workup.models.worker import computing
 from workup.retrieval import bm25, open_retriever, store, words
-from workup.retrieval.batching import Together
+from workup.retrieval.batching import BatchedRetriever
 from workup.retrieval.corpus import Fields, documents, files
 from workup.retrieval.fusion import fused, reciprocal_rank
 from workup.retrieval.index import Index, IndexSettings, build, damages, manifest
-from workup.retrieval.names import Names
+from workup.retrieval.names import PassageIds
 
 DATA = Path(__file__).parents[2] / "shared/data"
 real = pytest.mark.skipif(
@@ -255,7 +255,7 @@ NASTY = [
 
 @pytest.mark.parametrize("size", [0, 1, 50])
 def test_any_text_is_a_query_for_any_size_of_corpus(size: int) -> None:
-    library = Together(Index.of(zipf(size)).find)
+    library = BatchedRetriever(Index.of(zipf(size)).find)
 
     async def ask() -> list[Sequence[Passage]]:
         return await asyncio.gather(*(library.search(query, 3) for query in NASTY))
@@ -372,7 +372,7 @@ def test_a_folder_finds_what_memory_finds(folder: Path, corpus: Path) -> None:
 
 
 def test_a_stream_starts_anywhere(folder: Path) -> None:
-    passages = list(store.Store(folder))
+    passages = list(store.PassageStore(folder))
     assert list(store.stream(folder)) == passages
     assert list(store.stream(folder, 5_990)) == passages[5_990:]
     assert not list(store.stream(folder, len(passages)))
@@ -586,7 +586,7 @@ def called(rows: Sequence[Document], limit: int) -> list[Passage]:
 def test_no_two_passages_share_an_id_and_a_repeated_row_is_one_passage(
     rows: list[Document],
 ) -> None:
-    names = Names()
+    names = PassageIds()
     cut = [passage for row in rows for passage in store.cut(row, 3, names)]
     names.close()
     assert len({passage.id for passage in cut}) == len(cut)
@@ -599,7 +599,7 @@ def test_no_two_passages_share_an_id_and_a_repeated_row_is_one_passage(
 
 def test_many_rows_of_one_id_take_as_long_as_many_rows() -> None:
     """The written records are counted: each row is named once, without trying all numbers."""
-    names = Names()
+    names = PassageIds()
     for row in range(2000):
         assert names.give("same", "", [f"text {row}"]) == ["same" if not row else f"same~{row + 1}"]
     assert names.counts["numbered"] == 1999
@@ -611,7 +611,7 @@ def test_every_row_of_medquad_comes_back_as_itself() -> None:
     """15,809 rows have 11,714 ids between them."""
     fields = Fields(title=("question",), text=("answer",))
     rows = [document for document, _ in documents(DATA / "medquad_passages.jsonl", fields)]
-    names = Names()
+    names = PassageIds()
     passages = [passage for row in rows for passage in store.cut(row, 10**6, names)]
     names.close()
     assert len({row.id for row in rows}) < len(rows)
@@ -682,7 +682,7 @@ class Noting:
 
 def test_searches_at_the_same_time_share_a_call_and_get_their_own_answers() -> None:
     noting = Noting()
-    library = Together(noting, most=50)
+    library = BatchedRetriever(noting, most=50)
 
     async def ask() -> list[Sequence[Passage]]:
         return await asyncio.gather(*(library.search(f"q{i}", i % 3) for i in range(120)))
@@ -700,7 +700,7 @@ def test_only_an_own_index_answers_in_the_loop_where_a_policy_samples(
     here: bool, sampling: bool
 ) -> None:
     noting = Noting()
-    library = Together(noting, here=here)
+    library = BatchedRetriever(noting, here=here)
 
     async def ask() -> Sequence[Passage]:
         if sampling:
@@ -712,7 +712,7 @@ def test_only_an_own_index_answers_in_the_loop_where_a_policy_samples(
 
 
 def test_an_error_is_that_of_its_batch_alone() -> None:
-    library = Together(Noting(), most=2)
+    library = BatchedRetriever(Noting(), most=2)
 
     async def ask() -> list[Any]:
         names = ["a", "b", "bad", "c", "d"]
@@ -732,7 +732,7 @@ def test_a_search_that_nobody_waits_for_holds_nobody_up() -> None:
         answered.set()
         return [[] for _ in queries]
 
-    library = Together(answer)
+    library = BatchedRetriever(answer)
 
     async def ask() -> None:
         with pytest.raises(TimeoutError):

@@ -32,7 +32,7 @@ from werkzeug import Request, Response
 from workup.core.case import Passage
 from workup.core.errors import RolloutError, UserError
 from workup.retrieval import calls, local, open_retriever
-from workup.retrieval.batching import Together
+from workup.retrieval.batching import BatchedRetriever
 from workup.retrieval.calls import Caller
 from workup.retrieval.index import Index
 from workup.retrieval.opensearch import OpenSearch
@@ -384,7 +384,7 @@ def started(port: int) -> subprocess.Popen[str]:
 def test_a_server_killed_halfway_is_waited_for_and_only_its_queries_fail() -> None:
     child = started(port := free_port())
     url = f"http://127.0.0.1:{port}"
-    patient, hasty = (Together(Remote(url, deadline=s).find) for s in (HANG, 0.5))
+    patient, hasty = (BatchedRetriever(Remote(url, deadline=s).find) for s in (HANG, 0.5))
 
     async def ask() -> None:
         nonlocal child

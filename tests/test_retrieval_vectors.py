@@ -176,7 +176,7 @@ def test_an_interrupted_embedding_goes_on(
 
     def passages(start: int) -> list[Passage]:
         started.append(start)
-        return list(store.Store(folder))[start:]
+        return list(store.PassageStore(folder))[start:]
 
     dense.build(tmp_path, passages, encoder)
     assert started == [3]
@@ -190,7 +190,7 @@ def test_an_interrupted_embedding_goes_on(
 def test_an_interrupted_weighing_goes_on_at_its_block(
     folder: Path, sparse_model: str, tmp_path: Path
 ) -> None:
-    model, shelf = sparse.SparseEncoder(sparse_model), list(store.Store(folder))
+    model, shelf = sparse.SparseEncoder(sparse_model), list(store.PassageStore(folder))
     sparse.build(tmp_path / "a", lambda start: shelf[start:6], model, block=3)
     (tmp_path / "a/000002.draft").mkdir()
     (tmp_path / "a/000002.draft/rows.npy").write_text("half")
@@ -303,7 +303,7 @@ def test_a_qdrant_server_that_does_not_answer_is_one_line(
 
 def test_qdrant_takes_the_rest_of_an_interrupted_push(folder: Path) -> None:
     qdrant = pytest.importorskip("workup.retrieval.qdrant")
-    client, shelf = qdrant.connect(":memory:"), list(store.Store(folder))
+    client, shelf = qdrant.connect(":memory:"), list(store.PassageStore(folder))
     vectors = dense.vectors(folder / "dense", 384)
     name = str(minilm.get_model_path())
     assert qdrant.push(client, "c", lambda start: shelf[start:3], vectors, name) == 3

@@ -35,7 +35,7 @@ from workup.runs.packed import opened, squeezed
 from workup.studies import questions
 from workup.studies.review import answers, drawing, folder, form, tables
 from workup.studies.review.answers import Answers
-from workup.studies.review.folder import Plan, Review
+from workup.studies.review.folder import Review, ReviewPlan
 from workup.studies.review.results import Mark, Results
 from workup.studies.review.tables import COLUMNS
 
@@ -235,10 +235,10 @@ def test_a_review_that_cannot_be_made_is_told_in_one_line(run: Path, tmp_path: P
             body = json.dumps({**json.loads(_body(connection)), "presentation": "Somebody else."})
             connection.execute("UPDATE bodies SET lines = ?", (squeezed([body]),))
     for runs, plan, why in (
-        ([run], Plan(asked, 5, True), "--pairs needs two doctors"),
-        ([run], Plan(asked, 5, True, doctors=("nobody",)), "no evaluated doctor 'nobody'"),
-        ([run, other], Plan(asked, 50, True, doctors=(WORDS["trained"],)), "another patient"),
-        ([tmp_path / "none"], Plan(asked, 5, True), "does not exist"),
+        ([run], ReviewPlan(asked, 5, True), "--pairs needs two doctors"),
+        ([run], ReviewPlan(asked, 5, True, doctors=("nobody",)), "no evaluated doctor 'nobody'"),
+        ([run, other], ReviewPlan(asked, 50, True, doctors=(WORDS["trained"],)), "another patient"),
+        ([tmp_path / "none"], ReviewPlan(asked, 5, True), "does not exist"),
     ):
         with pytest.raises(UserError, match=why) as error:
             folder.make(runs, plan, out)

@@ -35,7 +35,7 @@ from workup.core.episode import (
 from workup.core.errors import UserError
 from workup.runs import Record, Run
 from workup.studies.review import form
-from workup.studies.review.folder import Plan, Review, make
+from workup.studies.review.folder import Review, ReviewPlan, make
 from workup.studies.review.form import Question
 from workup.viewer import app, reviewing
 from workup.viewer.guard import HEADERS, WRITING, Gate
@@ -153,7 +153,7 @@ def test_pages_are_the_same_whoever_played_and_whatever_was_judged(
     with Run.open(run) as old, Run.create(tmp_path / "other", CONFIG, {}) as new:
         new.write(another(record) for record in old.episodes())
         names = tuple(new.doctors())
-    plan = Plan(first.form, 6, pairs, 0, names)
+    plan = ReviewPlan(first.form, 6, pairs, 0, names)
     second = make([tmp_path / "other"], plan, tmp_path / "second")
     pages = []
     for review in (first, second):
@@ -174,7 +174,7 @@ def test_the_recorded_diagnosis_can_be_left_out(tmp_path: Path) -> None:
         run.write([Record("trained", Episode(case, opening, (answer,), Ending.DIAGNOSED))])
     asked = {"q": Question(ask="Fine?", values={"no": 0, "yes": 1})}
     for truth in (True, False):
-        plan = Plan(asked, 5, pairs=False, seed=0, truth=truth)
+        plan = ReviewPlan(asked, 5, pairs=False, seed=0, truth=truth)
         review = make([tmp_path / "run"], plan, tmp_path / f"review-{truth}")
         with serving(review) as address, client(address) as ada:
             text = ada.get("/item/1").text
@@ -209,7 +209,7 @@ def test_a_hostile_run_shows_as_text(tmp_path: Path) -> None:
         "better": Question(ask=WORSE, pairs=True),
     }
     review = make(
-        [path], Plan(asked, 5, pairs=True, seed=0, doctors=(WORSE, EVIL)), tmp_path / "review"
+        [path], ReviewPlan(asked, 5, pairs=True, seed=0, doctors=(WORSE, EVIL)), tmp_path / "review"
     )
     with serving(review) as address, client(address) as ada:
         note = {"as": "Dr Ada", "q.A": WORSE, "q.B": EVIL, "better": "A", "note": WORSE}
@@ -230,10 +230,10 @@ def test_a_hostile_run_shows_as_text(tmp_path: Path) -> None:
 
 def test_restricted_cases_are_withheld(tmp_path: Path) -> None:
     review = made(played(tmp_path / "closed", restricted=True), tmp_path / "review")
-    place = app.Place("127.0.0.1", 0)
+    place = app.ServerAddress("127.0.0.1", 0)
     with pytest.raises(UserError, match="--restricted"):
         reviewing.serve_review(review.path, ("Ada",), place, restricted=False)
-    away = app.Place("0.0.0.0", 0)
+    away = app.ServerAddress("0.0.0.0", 0)
     with pytest.raises(UserError, match="this machine alone"):
         reviewing.serve_review(review.path, ("Ada",), away, restricted=True)
     assert not review.answers.reviewers()
@@ -445,7 +445,9 @@ def test_pages_fit_the_window(
     asked = {"q": Question(ask=WORSE, values={"one " * 10: 0, "x" * 60: 1})}
     if pairs:
         asked["better"] = Question(ask=WORSE, pairs=True)
-    review = make([path], Plan(asked, 5, pairs, 0, doctors=(WORSE, EVIL)), tmp_path / "review")
+    review = make(
+        [path], ReviewPlan(asked, 5, pairs, 0, doctors=(WORSE, EVIL)), tmp_path / "review"
+    )
     with serving(review) as address:
         tab = opened(chromium, address, "token-of-ada")
         tab.size(width, 900)

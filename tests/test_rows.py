@@ -21,7 +21,15 @@ from test_sources import LAYOUTS
 
 from workup.cases import open_source, problems
 from workup.cases.files import LINE_LIMIT, line_at, lines_of, parse_json, read_object
-from workup.cases.pieces import Piece, Record, csv_pieces, csv_records, piece_at, pieces, raw_lines
+from workup.cases.pieces import (
+    CsvRecord,
+    Piece,
+    csv_pieces,
+    csv_records,
+    piece_at,
+    pieces,
+    raw_lines,
+)
 from workup.cases.rows import RowErrors
 from workup.core.case import Case, Source
 from workup.core.errors import CaseError, UserError
@@ -196,7 +204,9 @@ def test_an_id_stands_once() -> None:
 def records(text: bytes, path: Path) -> list[list[str] | int | None]:
     """The cells of every record, or the line of its error."""
     lines = raw_lines(io.BytesIO(text).readline, path)
-    return [one.cells if isinstance(one, Record) else one.line for one in csv_records(lines, path)]
+    return [
+        one.cells if isinstance(one, CsvRecord) else one.line for one in csv_records(lines, path)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from workup.core.errors import UserError, WorkupError
 from workup.runs import Record, Run, versions
 from workup.runs.packed import opened
 from workup.runs.record import flat, turns_of
-from workup.runs.store import Store
+from workup.runs.store import EpisodeStore
 from workup.runs.untouched import Untouched
 
 CONFIG = {
@@ -611,7 +611,7 @@ def test_another_format_is_refused(run: Run, format: int, said: str) -> None:
     run._store._open().execute(f"PRAGMA user_version = {format}")
     run.close()
     there = rf"{said} \(format {format}, this one reads 3\)"
-    for store in (Store, Untouched):
+    for store in (EpisodeStore, Untouched):
         with pytest.raises(UserError, match=there) as told:
             Run.open(run.path, store)
         assert "\n" not in str(told.value)

@@ -623,7 +623,7 @@ def test_real_cases_in_free_text(tmp_path: Path) -> None:
 
 
 def timed(policy: str, case: str, epsilon: float, seconds: float) -> cost.Timed:
-    return cost.Timed(policy, case, cost.Condition(epsilon), 3, seconds, 4, True, 10, 0.1)
+    return cost.Timed(policy, case, cost.CostCondition(epsilon), 3, seconds, 4, True, 10, 0.1)
 
 
 def test_ratios_are_medians_over_the_same_cases() -> None:
@@ -634,7 +634,7 @@ def test_ratios_are_medians_over_the_same_cases() -> None:
     found = cost.Cost(
         "x", 0, "CPU", {"m": 1_500_000}, 8, (*all_of, timed("m", "other", 0.01, 1e9)), 1
     )
-    assert found.ratio(("m", cost.Condition(0.01)), ("m", cost.Condition(0.1))) == 3
+    assert found.ratio(("m", cost.CostCondition(0.01)), ("m", cost.CostCondition(0.1))) == 3
     assert [condition.epsilon for condition in found.epsilons] == [0.1, 0.01]
     assert "1.50 M" in found.facts["Policies"]
     assert "1 estimates left out" in found.notes()[0]

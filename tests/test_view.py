@@ -49,7 +49,7 @@ from workup.runs.untouched import Untouched
 from workup.runs.words import number
 from workup.viewer import app, listing, opened, pages
 from workup.viewer.app import render
-from workup.viewer.asking import AddressError, Asked, Place, key_of, written
+from workup.viewer.asking import AddressError, ListPosition, ListQuery, key_of, written
 from workup.viewer.columns import Columns
 from workup.viewer.guard import DOCUMENT, HEADERS, Gate
 from workup.viewer.listing import listed
@@ -230,9 +230,9 @@ def test_a_list_is_gone_through_from_either_end(
     columns = Columns(Untouched(folder / "episodes.sqlite"))
     columns.catch_up(HANG)
     for query in QUERIES:
-        asked = Asked.read(query)
-        forwards: list[Place] = []
-        place: Place | None = None
+        asked = ListQuery.read(query)
+        forwards: list[ListPosition] = []
+        place: ListPosition | None = None
         while place is not None or not forwards:
             page = listed(columns, asked.at(after=place), 7, HANG)
             forwards += page.places
@@ -255,10 +255,10 @@ def test_a_search_that_runs_out_of_time_goes_on_where_it_stopped(
     columns.catch_up(HANG)
     monkeypatch.setattr(listing, "_READ", 10)
     monkeypatch.setattr(listing, "_ASKED", 25)
-    asked = Asked.read({"text": "no fever"})
+    asked = ListQuery.read({"text": "no fever"})
     whole = listed(columns, asked, 10_000, HANG).places
-    found: list[Place] = []
-    place: Place | None = None
+    found: list[ListPosition] = []
+    place: ListPosition | None = None
     for _ in range(1_000):
         page = listed(columns, asked.at(after=place), seconds=0.0)
         found += page.places
@@ -843,7 +843,7 @@ def test_restricted_runs_are_withheld(tmp_path: Path) -> None:
     with serving(shown) as client:
         assert client.get(httpx2.URL("/run/secret/episode", params=query)).status_code == 200
     with pytest.raises(UserError, match="restricted runs are shown to this machine alone"):
-        app.serve(shown, app.Place("0.0.0.0", 0))
+        app.serve(shown, app.ServerAddress("0.0.0.0", 0))
 
 
 def test_mistakes_are_told_in_one_line(
@@ -906,10 +906,10 @@ def test_a_key_comes_back_from_its_address(key: tuple[str, str, str, int, str, i
 )
 def test_a_query_comes_back_or_is_refused(query: dict[str, str]) -> None:
     try:
-        asked = Asked.read(query)
+        asked = ListQuery.read(query)
     except AddressError:
         return
-    assert Asked.read(asked.query) == asked
+    assert ListQuery.read(asked.query) == asked
 
 
 def test_two_runs_of_one_name_have_two_addresses(folder: Path, tmp_path: Path) -> None:

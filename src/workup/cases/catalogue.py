@@ -14,7 +14,7 @@ from functools import cache, cached_property
 
 from workup.cases.clinic.pathology import Marker, markers, rates, tumours
 from workup.cases.clinic.patients import evidence_id
-from workup.cases.clinic.tables import Finding, clinic_tables
+from workup.cases.clinic.tables import ClinicFinding, clinic_tables
 from workup.cases.icd import compact
 from workup.core.case import Case, Fact
 from workup.core.text import normalise
@@ -47,7 +47,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """A diagnosis: all its names (its own first), its ICD-10-CM code and family.
 
     `sex` is the only sex that can have it, "" if both can. `organ` is where it arises, `sites` are
@@ -93,19 +93,19 @@ class Catalogue:
 
     def __init__(
         self,
-        entries: Iterable[Entry],
+        entries: Iterable[CatalogueEntry],
         examinations: Sequence[Marker] = (),
-        findings: Sequence[Finding] = (),
+        findings: Sequence[ClinicFinding] = (),
     ) -> None:
         self.entries = tuple(entries)
         self.examinations, self.findings = tuple(examinations), tuple(findings)
         self._shares = {entry.name: entry.shares for entry in self.entries if entry.shares}
-        self._found: defaultdict[str, list[Entry]] = defaultdict(list)
+        self._found: defaultdict[str, list[CatalogueEntry]] = defaultdict(list)
         for entry in self.entries:
             for key in {*map(normalise, entry.names), compact(entry.code)}:
                 self._found[key].append(entry)
 
-    def find(self, term: str) -> tuple[Entry, ...]:
+    def find(self, term: str) -> tuple[CatalogueEntry, ...]:
         """The diagnoses that `term` names, by name, synonym or whole code.
 
         A code may mean several.
@@ -117,7 +117,7 @@ class Catalogue:
         """P(examination positive | diagnosis) by name; empty where it is not known."""
         return self._shares.get(diagnosis, {})
 
-    def around(self, term: str) -> tuple[Entry, ...]:
+    def around(self, term: str) -> tuple[CatalogueEntry, ...]:
         """The diagnoses that `term` names, or whose group it names.
 
         A group is named by its words or by the beginning of a code.
@@ -143,13 +143,13 @@ def built_in() -> Catalogue:
     """What the tables of the whole clinic and of the pathology wing hold."""
     names = [marker.name for marker in markers()]
     diseases = (
-        Entry(
+        CatalogueEntry(
             (d.name, *d.synonyms), d.code, d.family, {0.0: "male", 1.0: "female"}.get(d.female, "")
         )
         for d in clinic_tables().diseases
     )
     of_pathology = (
-        Entry(
+        CatalogueEntry(
             (t.name, *t.synonyms),
             t.code,
             t.family,
@@ -199,7 +199,7 @@ def _without_method(part: str) -> str:
     return "" if _KINDS.issuperset(rest) else " ".join(rest)
 
 
-def spread(examination: Marker, diagnoses: Sequence[Entry]) -> float:
+def spread(examination: Marker, diagnoses: Sequence[CatalogueEntry]) -> float:
     """The largest difference in P(marker positive) between two of `diagnoses`, in [0, 1].
 
     0 if it is known of fewer than two.

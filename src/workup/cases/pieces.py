@@ -236,7 +236,7 @@ class Raw(NamedTuple):
     error: CaseError | None = None
 
 
-class Record(NamedTuple):
+class CsvRecord(NamedTuple):
     """One record of a CSV file: its cells, and the numbers of its lines."""
 
     cells: list[str]
@@ -285,7 +285,7 @@ class _Lines:
             self._again.extendleft(reversed(again))
 
 
-def csv_records(lines: Iterator[Raw], path: Path) -> Iterator[Record | CaseError]:
+def csv_records(lines: Iterator[Raw], path: Path) -> Iterator[CsvRecord | CaseError]:
     """The records of a CSV file without blank ones; one that is not CSV or not UTF-8 is its error.
 
     A quoted cell may hold line breaks. After a record that is no CSV, reading goes on with the line
@@ -310,7 +310,7 @@ def csv_records(lines: Iterator[Raw], path: Path) -> Iterator[Record | CaseError
         elif isinstance(problem, CaseError):
             yield problem
         elif cells and any(cells):
-            yield Record(cells, source.taken)
+            yield CsvRecord(cells, source.taken)
 
 
 def csv_pieces(path: Path) -> Iterator[Piece | CaseError]:

@@ -60,7 +60,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CaseRow:
     """One case of a record.
 
     Rows of one `group` stay on one side of a split; `part` overrules the file's.
@@ -85,7 +85,7 @@ class Dropped:
     meant: bool = False
 
 
-Rows = Sequence[Row | Dropped | CaseError]
+Rows = Sequence[CaseRow | Dropped | CaseError]
 Read = Callable[[Piece, File], Rows]
 
 
@@ -171,7 +171,7 @@ class _Index:
 
     def add(self, piece: Piece, number: int, part: str, rows: Rows, split: Split) -> None:
         for which, row in enumerate(rows):
-            if not isinstance(row, Row):
+            if not isinstance(row, CaseRow):
                 self.dropped.update([row.reason] if isinstance(row, Dropped) and row.meant else [])
                 continue
             own = row.part or part
@@ -294,10 +294,10 @@ def _checked(read: Read, file: File, piece: Piece) -> Rows:
     Raises CaseError.
     """
 
-    def check(row: Row | Dropped | CaseError) -> Row | Dropped | CaseError:
+    def check(row: CaseRow | Dropped | CaseError) -> CaseRow | Dropped | CaseError:
         if isinstance(row, Dropped) and not row.meant:
             return CaseError(f"{row.reason}.", file=file.path, line=piece.line)
-        if isinstance(row, Row):
+        if isinstance(row, CaseRow):
             try:
                 sound(row.case, file=file.path, line=piece.line)
             except CaseError as error:
@@ -331,7 +331,7 @@ def _cases(files: Sequence[File], index: _Index, entries: np.ndarray, read: Read
         file = files[index.file[entry]]
         rows = read(piece_at(file.path, index.offset[entry], index.length[entry]), file)
         row = rows[index.which[entry]] if index.which[entry] < len(rows) else None
-        if not isinstance(row, Row):
+        if not isinstance(row, CaseRow):
             raise CaseError("has changed since it was opened.", file=file.path)
         return row.case
 
@@ -379,7 +379,9 @@ def choice(options: dict[str, str], right: str) -> tuple[tuple[str, ...], Truth]
     return tuple(shown.values()), Truth("; ".join(extra["right"]), extra=extra)
 
 
-def question(id: str, stem: str, options: dict[str, str], right: str, **rest: Any) -> Row | Dropped:
+def question(
+    id: str, stem: str, options: dict[str, str], right: str, **rest: Any
+) -> CaseRow | Dropped:
     """A multiple-choice question as a case.
 
     `rest` are further fields of `Case`; `references` are explanations of the answer.
@@ -392,7 +394,7 @@ def question(id: str, stem: str, options: dict[str, str], right: str, **rest: An
     shown, truth = made
     presentation, asks = parted(stem)
     truth = replace(truth, references=tuple(filter(None, rest.pop("references", ()))))
-    return Row(Case(id, presentation, truth, asks, shown, **rest))
+    return CaseRow(Case(id, presentation, truth, asks, shown, **rest))
 
 
 def open_answer(names: Sequence[str], **rest: Any) -> Truth:

@@ -42,7 +42,7 @@ CREATE TABLE left_out (file TEXT, line INTEGER, field TEXT, problem TEXT);
 """
 
 
-class Row(NamedTuple):
+class CsvRow(NamedTuple):
     """One row of a CSV file: the values of the requested columns, in that order, and its place."""
 
     path: Path
@@ -78,7 +78,7 @@ def member(folder: Path, file: str, release: str) -> Path:
     raise UserError(f"{folder} lacks {file} (or {file}.gz), a file of {release}.")
 
 
-def rows(path: Path, columns: Sequence[str]) -> Iterator[Row | CaseError]:
+def rows(path: Path, columns: Sequence[str]) -> Iterator[CsvRow | CaseError]:
     """The rows of a CSV file with a header, plain or gzipped, as a stream.
 
     A row that cannot be read comes as its error. Raises CaseError for a file that cannot be read,
@@ -96,7 +96,7 @@ def rows(path: Path, columns: Sequence[str]) -> Iterator[Row | CaseError]:
             header = [name.strip() for name in record.cells]
             width, places = len(header), [_place(header, name, path) for name in wanted]
         elif len(record.cells) == width:
-            yield Row(path, line, wanted, [record.cells[place] for place in places])
+            yield CsvRow(path, line, wanted, [record.cells[place] for place in places])
         else:
             problem = f"{len(record.cells)} cells under {width} column names."
             yield CaseError(problem, file=path, line=line)
@@ -128,7 +128,7 @@ def _lines(path: Path) -> Iterator[Raw]:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class TableIndex:
     """A release in SQLite.
 
     A connection lives for one call, so that threads and forks have nothing to share.
@@ -159,7 +159,7 @@ class Filling:
     def __init__(self, database: sqlite3.Connection, errors: RowErrors) -> None:
         self.database, self.errors = database, errors
 
-    def rows(self, path: Path, columns: Sequence[str], read: Callable[[Row], T]) -> Iterator[T]:
+    def rows(self, path: Path, columns: Sequence[str], read: Callable[[CsvRow], T]) -> Iterator[T]:
         """The results of `read` for the rows of a file.
 
         Rows for which it raises CaseError are left out.
@@ -167,11 +167,11 @@ class Filling:
         yield from (made for _, made in self.errors.read(rows(path, columns), read))
 
     def load(
-        self, path: Path, columns: Sequence[str], statement: str, values: Callable[[Row], Values]
+        self, path: Path, columns: Sequence[str], statement: str, values: Callable[[CsvRow], Values]
     ) -> None:
         """Inserts rows; a row whose key, the first column, exists already is left out."""
 
-        def insert(row: Row) -> None:
+        def insert(row: CsvRow) -> None:
             try:
                 self.database.execute(statement, values(row))
             except sqlite3.IntegrityError as error:
@@ -187,7 +187,7 @@ def indexed(
     schema: str,
     fill: Callable[[Filling], None],
     errors: RowErrors,
-) -> Index:
+) -> TableIndex:
     """The index of `files`, made by `schema` and `fill` unless it exists already.
 
     Files count as unchanged while path, size and modification time are. The index holds the rows
@@ -202,7 +202,7 @@ def indexed(
     path = folder / f"{name}-{place.hexdigest()}.sqlite"
     if not _current(path, stamp):
         _build(path, stamp, schema, fill, strict=errors.strict)
-    index = Index(path)
+    index = TableIndex(path)
     [(count,)] = index.select("SELECT rows FROM about")
     errors.rows += int(str(count))
     for file, line, field, problem in index.stream(
@@ -238,7 +238,7 @@ def _current(path: Path, stamp: str) -> bool:
     if not path.is_file():
         return False
     try:
-        return Index(path).select("SELECT stamp FROM about") == [(stamp,)]
+        return TableIndex(path).select("SELECT stamp FROM about") == [(stamp,)]
     except UserError:
         return False
 

@@ -188,7 +188,11 @@ def _show_one(replies: Replies, key: str, console: Console) -> None:
     parts = [f"{name}: {value}" for name, value in facts.items() if value != ""]
     parts += [f"\n[{message['role']}]\n{message['content']}" for message in messages]
     # No markup and no escape sequences: a model wrote some of this.
-    console.print(_plain("\n".join([*parts, f"\n[answer]\n{text}"])), markup=False, soft_wrap=True)
+    shown = "".join(
+        character if character.isprintable() or character == "\n" else "\ufffd"
+        for character in "\n".join([*parts, f"\n[answer]\n{text}"])
+    )
+    console.print(shown, markup=False, soft_wrap=True)
 
 
 def _costs(first: str, rows: Sequence[tuple[str, CallCost]]) -> Table:
@@ -282,10 +286,3 @@ def _answers(count: int) -> str:
 
 def _date(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _plain(text: str) -> str:
-    return "".join(
-        character if character.isprintable() or character == "\n" else "\ufffd"
-        for character in text
-    )

@@ -15,7 +15,7 @@ from workup.core.errors import UserError
 
 if TYPE_CHECKING:
     from workup.prepare.report import Report
-    from workup.prepare.work import Job, Progress
+    from workup.prepare.work import Job, PrepareProgress
 
 UNASKED = 10_000  # more cases than this are prepared only if their number is given
 
@@ -123,7 +123,7 @@ def _run(job: Job, config: Path | None, budget: float | None, replay: bool) -> N
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[Progress], None]]:
+def _progress() -> Iterator[Callable[[PrepareProgress], None]]:
     """A bar on a terminal, nothing elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -139,7 +139,7 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
     with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("")
 
-        def show(progress: Progress) -> None:
+        def show(progress: PrepareProgress) -> None:
             text = f"{progress.kept} kept, {progress.dropped} dropped, {progress.failed} failed"
             bar.update(task, completed=progress.seen, total=progress.total, description=text)
 

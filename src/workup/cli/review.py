@@ -51,7 +51,7 @@ def make(
 
     names = [name.strip() for name in by.split(",") if name.strip()]
     asked = form.chosen(form.read(questions), names, pairs=pairs)
-    plan = folder.Plan(asked, cases, pairs, seed, doctor or (), truth)
+    plan = folder.ReviewPlan(asked, cases, pairs, seed, doctor or (), truth)
     made = folder.make(runs, plan, out or Path("reviews") / runs[0].resolve().name)
     whose = ", ".join(each.label for each in made.manifest.doctors)
     what = "pairs" if pairs else "episodes"

@@ -44,9 +44,9 @@ def view(
 
     for module in ("starlette", "uvicorn"):
         wanted(module, "view")
-    from workup.viewer import Place, opened, serve, serve_review
+    from workup.viewer import ServerAddress, opened, serve, serve_review
 
-    place = Place(host, port, name or ())
+    place = ServerAddress(host, port, name or ())
     if review is None:
         if reviewer:
             raise UserError("--reviewer belongs to a review: name it, as in --review reviews/mine")

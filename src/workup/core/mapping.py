@@ -62,14 +62,11 @@ def _check(whole: yaml.Node | None, file: Path) -> None:
             raise UserError(f"{file}: more than {MOST:,} values; its aliases multiply them")
         if len(where) > DEEPEST:
             raise UserError(f"{file}: nested deeper than {DEEPEST} levels")
-        if any(printable(text) != text for text in (where[-1], _text(node))):
+        value = node.value if isinstance(node, yaml.ScalarNode) else ""
+        if any(printable(text) != text for text in (where[-1], value)):
             raise UserError(f"{file}: a text in it holds half a character")
         if isinstance(node, yaml.ScalarNode):
             _refuse_filled(node.value, where, file)
-
-
-def _text(node: yaml.Node) -> str:
-    return node.value if isinstance(node, yaml.ScalarNode) else ""
 
 
 def _nodes(

@@ -62,7 +62,7 @@ Department = Literal["pathology", "any"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class EvidenceWording:
     """The environment's own phrases in one language."""
 
     bench: str
@@ -80,7 +80,7 @@ class Wording:
     conclude: str
 
 
-ENGLISH = Wording(
+ENGLISH = EvidenceWording(
     bench=(
         "You are the pathologist; this is a test bench and no medical device. A patient's history "
         "and what the microscope shows are put to you. Think inside <think>…</think>, then write "
@@ -108,7 +108,7 @@ ENGLISH = Wording(
     unreadable=r"Please write one <answer>…</answer> with \DiffList{…} and \ExamList{…}.",
     conclude="No more examinations: give your diagnosis now.",
 )
-CHINESE = Wording(
+CHINESE = EvidenceWording(
     bench=(
         "你是病理医生。这是一个测试平台，不是医疗器械。下面给出患者的病史和镜下所见。先在<think>…</think>中思考，再写一个"
         "<answer>…</answer>，各写一次，其后不要再写任何内容。"
@@ -155,7 +155,7 @@ CHINESE_ANY = replace(
         r"\ExamList{…}中写能把这些疾病区分开的检查、化验或要问患者的问题，每项只写一件。各项之间用逗号隔开。"
     ),
 )
-_WORDINGS: Mapping[Department, tuple[Wording, Wording]] = {
+_WORDINGS: Mapping[Department, tuple[EvidenceWording, EvidenceWording]] = {
     "pathology": (ENGLISH, CHINESE),
     "any": (ENGLISH_ANY, CHINESE_ANY),
 }
@@ -347,7 +347,9 @@ class EvidenceSeeking(Encounter):
             replied = Observation((Message("user", wording.unreadable),))
         else:
             replied = await self._results(case, wording, action.content, len(past))
-        return _then(replied, wording.conclude if left == 1 else self._next(wording, len(past) + 1))
+        if left == 1:
+            return _then(replied, wording.conclude)
+        return _then(replied, f"{wording.again}\n{self._offer(wording, len(past) + 1)}".rstrip())
 
     # --- what can be known of it ---
 
@@ -431,21 +433,18 @@ class EvidenceSeeking(Encounter):
 
     # --- wording ---
 
-    def _wording(self, case: Case) -> Wording:
+    def _wording(self, case: Case) -> EvidenceWording:
         english, own = _WORDINGS[self.settings.department]
         return own if chinese(case.presentation) else english
 
-    def _rules(self, wording: Wording) -> str:
+    def _rules(self, wording: EvidenceWording) -> str:
         final = wording.boxed if self.settings.final == "boxed" else wording.ranked
         if self.max_turns == 1:
             return f"{wording.bench} {final}"
         limit = wording.limit.format(self.max_turns - 1, self.settings.orders)
         return f"{wording.bench} {wording.order} {final} {limit}"
 
-    def _next(self, wording: Wording, turn: int) -> str:
-        return f"{wording.again}\n{self._offer(wording, turn)}".rstrip()
-
-    def _offer(self, wording: Wording, turn: int) -> str:
+    def _offer(self, wording: EvidenceWording, turn: int) -> str:
         """What can be ordered in the turn, counted from 0; "" where all can."""
         stage = self._stage(turn)
         return f"{wording.stage} {stage}." if stage else ""
@@ -457,7 +456,7 @@ class EvidenceSeeking(Encounter):
     # --- what examinations bring ---
 
     async def _results(
-        self, case: Case, wording: Wording, orders: Sequence[str], turn: int
+        self, case: Case, wording: EvidenceWording, orders: Sequence[str], turn: int
     ) -> Observation:
         """What the orders bring; an examination that this stage does not have is not carried out.
 
@@ -485,7 +484,7 @@ class EvidenceSeeking(Encounter):
             sources=tuple(result.source for result in results.values()),
         )
 
-    def _later(self, case: Case, order: str, wording: Wording) -> str:
+    def _later(self, case: Case, order: str, wording: EvidenceWording) -> str:
         """The reply to an order that this stage does not have; no name of a disease is repeated."""
         if self.rages.refuses(case, order):
             return refusal(order).text

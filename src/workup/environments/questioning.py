@@ -40,7 +40,7 @@ _LONGEST = 500  # characters of one question or answer; the rest is cut off and 
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class QuestioningWording:
     """The environment's own phrases in one language."""
 
     rules: str
@@ -51,7 +51,7 @@ class Wording:
     answering: str  # how an answer without reasoning begins
 
 
-ENGLISH = Wording(
+ENGLISH = QuestioningWording(
     rules=(
         "You are the doctor; this is a test bench and no medical device. A patient's case is put "
         "to you with a question, and much of the case is missing. In each turn write exactly one "
@@ -68,7 +68,7 @@ ENGLISH = Wording(
     conclude="No more questions: give your answer now.",
     answering="answer: [answer:",
 )
-CHINESE = Wording(
+CHINESE = QuestioningWording(
     rules=(
         "你是医生。这是一个测试平台，不是医疗器械。下面给出一位患者的部分病情和一个问题，许多信息尚未告知。每一轮只能写以下两种"
         "内容之一：若信息不足，写“问题：”，后接你要问患者的一个问题；若信息已足够，写“回答：”，后接分析，最后以“[回答：X]”结尾。"
@@ -217,7 +217,7 @@ class Questioning(Encounter):
             replied = said.as_told(neutralise(said.text))
         return replied if left > 1 else _concluding(replied, wording)
 
-    def _limit(self, wording: Wording) -> str:
+    def _limit(self, wording: QuestioningWording) -> str:
         return wording.limit.format(self.max_turns - 1)
 
 
@@ -248,11 +248,11 @@ def gold(case: Case) -> str:
     return ", ".join(letters) or case.truth.diagnosis
 
 
-def _wording(case: Case) -> Wording:
+def _wording(case: Case) -> QuestioningWording:
     return CHINESE if chinese(case.presentation + case.question) else ENGLISH
 
 
-def _concluding(replied: Observation, wording: Wording) -> Observation:
+def _concluding(replied: Observation, wording: QuestioningWording) -> Observation:
     (message,) = replied.messages
     return replace(
         replied, messages=(replace(message, content=f"{message.content}\n{wording.conclude}"),)

@@ -37,9 +37,8 @@ class Staff:
     plays. `account` names the run in the ledger. `measures` are further measures of evaluations,
     `measuring` the models that they ask, by role and by name. `roles` is the assignment that holds
     here: a role that only workup.yaml names is left out if it has no place. `environment` has the
-    models in its roles, `built_in` none. Raises UserError for a
-    role of the user's that neither the judge, nor `environment`, nor a measure has, and for models
-    that cannot be opened.
+    models in its roles, `built_in` none. Raises UserError for a role of the user's that neither the
+    judge, nor `environment`, nor a measure has, and for models that cannot be opened.
     """
 
     def __init__(

@@ -1,14 +1,14 @@
 """The names of ICD-10's codes, and the codes with the names most similar to a given one.
 
-A name is compared by its words (`words`), in any order. `Names.exact` finds the code with this
-name. `Names.near` finds the codes whose names share the rarest words. The names come from the
+A name is compared by its words (`words`), in any order. `IcdNames.exact` finds the code with this
+name. `IcdNames.near` finds the codes whose names share the rarest words. The names come from the
 release (descriptions, inclusion terms, notes, blocks) and from a table of everyday names
 (`everyday_names.csv`).
 
 A release often says more than a doctor does: "Malaria" is "Unspecified malaria" there, "aortic
 stenosis" is "Nonrheumatic aortic (valve) stenosis". So each name is entered in shorter forms as
-well, ranked by how much was left out (`Rank`). What a name says to be absent ("without rupture") is
-never entered.
+well, ranked by how much was left out (`FormRank`). What a name says to be absent ("without
+rupture") is never entered.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _EMPTY = frozenset(_FILLERS.split())
 _ROMAN = {"i": "1", "ii": "2", "iii": "3", "iv": "4", "v": "5"}
 
 
-class Rank(IntEnum):
+class FormRank(IntEnum):
     """How a form was made, the most reliable first; `exact` reads the first four, `near` all.
 
     - STATED: a name as it stands, or an abbreviation that only one category has in brackets.
@@ -206,30 +206,30 @@ def _spoken(name: str) -> Iterator[str]:
         yield from dict.fromkeys((_PARENTHESES.sub(r" \1 ", text), _PARENTHESES.sub(" ", text)))
 
 
-def _forms(name: str, *, special: bool) -> Iterator[tuple[Rank, str]]:
+def _forms(name: str, *, special: bool) -> Iterator[tuple[FormRank, str]]:
     """Every form in which a name is entered, with its rank.
 
     `special`: the name belongs to one of the special chapters.
     """
     if "[" in name:
-        yield Rank.OTHER, _ABSENT.sub(" ", name)
+        yield FormRank.OTHER, _ABSENT.sub(" ", name)
     for spoken in _spoken(name):
         present = _ABSENT.sub(" ", spoken)
         if present == spoken:
-            yield Rank.STATED, spoken
+            yield FormRank.STATED, spoken
         if (short := _UNSPECIFIED.sub("", spoken)) != spoken:
             present = _ABSENT.sub(" ", short)
-            yield Rank.UNSPECIFIED, present
-        yield Rank.DEFAULT, _DEFAULT.sub(" ", present)
+            yield FormRank.UNSPECIFIED, present
+        yield FormRank.DEFAULT, _DEFAULT.sub(" ", present)
         present = _OTHER.sub(" ", present)
-        yield Rank.OTHER, present
+        yield FormRank.OTHER, present
         for joined in _JOINED.finditer(present):
             for one in (*joined[1].split(", "), joined[2]):
-                yield Rank.PART, present[: joined.start()] + one + present[joined.end() :]
+                yield FormRank.PART, present[: joined.start()] + one + present[joined.end() :]
         if " and " in present:
-            yield from ((Rank.PART, part) for part in present.split(" and "))
+            yield from ((FormRank.PART, part) for part in present.split(" and "))
         if not special and _CIRCUMSTANCE.search(present):
-            yield Rank.PART, _CIRCUMSTANCE.sub("", present)
+            yield FormRank.PART, _CIRCUMSTANCE.sub("", present)
 
 
 def _abbreviations(terms: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -251,24 +251,24 @@ Form = tuple[str, ...]
 
 def _entries(
     tree: IcdTree, terms: Sequence[tuple[str, str]], table: Iterable[tuple[str, str]]
-) -> dict[tuple[str, Form], Rank]:
+) -> dict[tuple[str, Form], FormRank]:
     """(code, words) → rank, the names of `table` first, then by rank.
 
     Within a rank the special chapters are last. A form of rank PART that several categories share
     is left out.
     """
-    ranked: dict[Rank, list[tuple[str, str]]] = {rank: [] for rank in Rank}
+    ranked: dict[FormRank, list[tuple[str, str]]] = {rank: [] for rank in FormRank}
     for code, name in terms:
         forms = reversed([*_forms(name, special=code[0] in SPECIAL)])
         for text, rank in {
             text: rank for rank, text in forms
         }.items():  # each text once, at its first rank
             ranked[rank].append((code, text))
-    ranked[Rank.STATED] += _abbreviations(terms)
+    ranked[FormRank.STATED] += _abbreviations(terms)
     notes = ((code, _ABSENT.sub(" ", name)) for code, name in tree.notes())
-    ranked[Rank.NOTED] += [(code, text) for code, name in notes for text in _spoken(name)]
-    ranked[Rank.OTHER] += tree.blocks()
-    entries = {(code, words(name)): Rank.STATED for code, name in table}
+    ranked[FormRank.NOTED] += [(code, text) for code, name in notes for text in _spoken(name)]
+    ranked[FormRank.OTHER] += tree.blocks()
+    entries = {(code, words(name)): FormRank.STATED for code, name in table}
     for rank, pairs in ranked.items():
         pairs.sort(key=lambda pair: pair[0][0] in SPECIAL)
         read = {text: words(text) for _, text in pairs}
@@ -277,12 +277,12 @@ def _entries(
         for code, form in formed:
             categories[form].add(code[:3])
         for code, form in formed:
-            if form and (rank is not Rank.PART or len(categories[form]) == 1):
+            if form and (rank is not FormRank.PART or len(categories[form]) == 1):
                 entries.setdefault((code, form), rank)
     return {(code, form): rank for (code, form), rank in entries.items() if code}
 
 
-class Names:
+class IcdNames:
     """Every name of a release: a dictionary, and an inverted index for names that are not in it.
 
     Without `everyday`, the table of everyday names is left out.
@@ -303,7 +303,7 @@ class Names:
         self._joined: dict[str, str] = {}
         holders: dict[str, list[int]] = defaultdict(list)
         for number, ((code, form), rank) in enumerate(entries.items()):
-            if rank <= Rank.NOTED:
+            if rank <= FormRank.NOTED:
                 self._exact.setdefault(self._keys[number], code)
                 self._joined.setdefault("".join(form), code)
             for word in form:

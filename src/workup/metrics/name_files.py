@@ -15,13 +15,13 @@ from pydantic import AliasChoices, BaseModel, Field
 from workup.cases.files import Line, checked, existing, parse_object, scan
 from workup.core.errors import CaseError, UserError
 from workup.metrics.icd_distance import IcdTree
-from workup.metrics.icd_names import Names, key
+from workup.metrics.icd_names import IcdNames, key
 
 _BETWEEN = re.compile(r"[\s,;|]+")  # "J17, J18"; a code may have a prefix, "ICD10CM:J45"
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class CodedNames:
     """One row: the names of one disease, its codes in the release, and the cell to group by."""
 
     names: tuple[str, ...]
@@ -37,7 +37,9 @@ class _Synonyms(BaseModel):
     codes: list[str] = Field([], validation_alias=AliasChoices("codes", "icd10", "icd10cm"))
 
 
-def read(path: Path, tree: IcdTree, columns: Sequence[str] = (), by: str = "") -> Iterator[Named]:
+def read(
+    path: Path, tree: IcdTree, columns: Sequence[str] = (), by: str = ""
+) -> Iterator[CodedNames]:
     """The rows of a table with tabs or commas, or of JSON lines with names and codes.
 
     A JSON line is `{"name", "synonyms": […], "codes": […]}`. `columns` are the headings of names
@@ -55,7 +57,7 @@ def read(path: Path, tree: IcdTree, columns: Sequence[str] = (), by: str = "") -
                 file=path,
                 line=line.number,
             )
-            yield Named((one.name, *one.synonyms), _codes(" ".join(one.codes), tree))
+            yield CodedNames((one.name, *one.synonyms), _codes(" ".join(one.codes), tree))
         return
     for number, row, places in _rows(path, lines, columns, by):
         if len(row) <= max(places):
@@ -63,7 +65,7 @@ def read(path: Path, tree: IcdTree, columns: Sequence[str] = (), by: str = "") -
                 f"it has {len(row)} columns, {max(places) + 1} are needed", file=path, line=number
             )
         name, codes, *group = (row[place].strip() for place in places)
-        yield Named((name,), _codes(codes, tree), *group)
+        yield CodedNames((name,), _codes(codes, tree), *group)
 
 
 def _rows(
@@ -106,7 +108,7 @@ def _codes(cell: str, tree: IcdTree) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, found)))
 
 
-def synonyms(spec: str, tree: IcdTree, names: Names) -> dict[str, str]:
+def synonyms(spec: str, tree: IcdTree, names: IcdNames) -> dict[str, str]:
     """Name → code from `FILE` or `FILE#NAMES,CODES` (headings of a table); {} for "".
 
     A row without a code has that of the first of its names that the release knows. A name to which

@@ -25,7 +25,7 @@ from workup.core.case import Case
 from workup.core.ports import Model
 from workup.core.text import asserts, normalise, same_name
 from workup.metrics.icd_distance import IcdTree
-from workup.metrics.icd_names import Names, key, readings
+from workup.metrics.icd_names import IcdNames, key, readings
 from workup.roles.fence import clean, numbered
 from workup.roles.judges.assessor import Rubric, consult
 
@@ -50,7 +50,7 @@ _WITHIN = re.compile(
 )
 
 
-class Stage(StrEnum):
+class CodingStep(StrEnum):
     """The step that found the code."""
 
     CODE = "code"
@@ -65,7 +65,7 @@ class Coded:
     """A name's code ("" if there is none), the step that found it, and the likeness in [0, 1]."""
 
     code: str
-    stage: Stage
+    stage: CodingStep
     likeness: float = 1.0
 
     @property
@@ -74,10 +74,10 @@ class Coded:
 
         A model is then asked, if there is one.
         """
-        return self.stage in (Stage.INDEX, Stage.UNMAPPED)
+        return self.stage in (CodingStep.INDEX, CodingStep.UNMAPPED)
 
 
-UNMAPPED = Coded("", Stage.UNMAPPED, 0.0)
+UNMAPPED = Coded("", CodingStep.UNMAPPED, 0.0)
 
 
 class Coder:
@@ -116,17 +116,17 @@ class Coder:
 
     def _look_up(self, name: str) -> Coded:
         if code := written(name, self.tree):
-            return Coded(code, Stage.CODE)
+            return Coded(code, CodingStep.CODE)
         if (
             code := self._in(self._known, name)
             or self._names.exact(name)
             or self._in(self._more, name)
         ):
-            return Coded(code, Stage.DICTIONARY)
+            return Coded(code, CodingStep.DICTIONARY)
         found = next(iter(self._names.near(name)), None)
         if found is None or found.likeness < NEAR:
             return UNMAPPED
-        return Coded(self.tree.nearest(found.code[:_SUBCATEGORY]), Stage.INDEX, found.likeness)
+        return Coded(self.tree.nearest(found.code[:_SUBCATEGORY]), CodingStep.INDEX, found.likeness)
 
     def _in(self, codes: Mapping[str, str], name: str) -> str:
         """The code in `codes` for the name or one of its readings.
@@ -160,10 +160,10 @@ class Coder:
         ]
         sections = [("name", clean(name, LONGEST))]
         sections += [("codes of similar names", numbered(offered, LONGEST))] if offered else []
-        answer = await consult(model, RUBRIC, sections, _Answer, self._check)
-        return Coded(self.tree.find(answer.code), Stage.MODEL) if answer.code else UNMAPPED
+        answer = await consult(model, RUBRIC, sections, _CodeAnswer, self._check)
+        return Coded(self.tree.find(answer.code), CodingStep.MODEL) if answer.code else UNMAPPED
 
-    def _check(self, answer: _Answer) -> str | None:
+    def _check(self, answer: _CodeAnswer) -> str | None:
         if not answer.code or self.tree.find(answer.code):
             return None
         return (
@@ -171,16 +171,16 @@ class Coder:
         )
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class _CodeAnswer(BaseModel):
+    model_config = ConfigDict(extra="forbid", title="_Answer")  # the prompt says it
 
     code: str
 
 
 @cache
-def known_names(tree: IcdTree) -> Names:
+def known_names(tree: IcdTree) -> IcdNames:
     """The names of a release, read once per process."""
-    return Names(tree)
+    return IcdNames(tree)
 
 
 def _listed(codes: Mapping[str, str]) -> dict[str, str]:

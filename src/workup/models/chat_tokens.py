@@ -29,7 +29,11 @@ class ChatTokens:
         if tokenizer.chat_template is None:
             tokenizer.chat_template = PLAIN
         self.tokenizer, self.eos = tokenizer, eos
-        self._encoded = lru_cache(maxsize=65_536)(self._encode)
+        self._encoded = lru_cache(maxsize=65_536)(
+            lambda text: tuple(
+                tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+            )
+        )
         self._marked = lru_cache(maxsize=65_536)(
             lambda text: tuple(tokenizer.encode(text, add_special_tokens=False))
         )
@@ -108,10 +112,6 @@ class ChatTokens:
             if name in text:
                 text = text.replace(name, f"{name[0]} {name[1:]}" if len(name) > 1 else "□")
         return text
-
-    def _encode(self, text: str) -> tuple[int, ...]:
-        ids = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-        return tuple(ids)
 
     def _render_suffix(self, messages: tuple[Message, ...], ended: bool) -> tuple[int, ...]:
         """The chat template's tokens between the assistant's text and its next turn.

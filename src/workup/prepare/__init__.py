@@ -11,7 +11,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from workup.core.errors import unknown
-from workup.prepare.steps import Step
+from workup.prepare.steps import PrepareStep
 
 
 def names() -> list[str]:
@@ -19,7 +19,7 @@ def names() -> list[str]:
     return sorted(name for name in _modules() if _step(name) is not None)
 
 
-def load(name: str) -> Step:
+def load(name: str) -> PrepareStep:
     """The step of this name. Raises UserError if there is none."""
     step = _step(name) if name in _modules() else None
     if step is None:
@@ -31,6 +31,6 @@ def _modules() -> list[str]:
     return [module.name.replace("_", "-") for module in iter_modules(__path__)]
 
 
-def _step(name: str) -> Step | None:
+def _step(name: str) -> PrepareStep | None:
     step = getattr(import_module(f"{__name__}.{name.replace('-', '_')}"), "step", None)
-    return step if isinstance(step, Step) else None
+    return step if isinstance(step, PrepareStep) else None

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from workup.core.case import Case
 from workup.prepare.draws import VERSION, DrawnSettings, mark, whole
-from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step
+from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep
 
 
 class ComplexitySettings(DrawnSettings):
@@ -60,7 +60,7 @@ def undecided(marks: list[int], settings: ComplexitySettings) -> bool:
     )
 
 
-step = Step(
+step = PrepareStep(
     "drop what a strong model finds too easy or too ambiguous (MR-11)",
     f"complexity/1, {VERSION}",
     apply,

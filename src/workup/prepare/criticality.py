@@ -17,7 +17,7 @@ from workup.core.case import Case, Fact, Knowledge, Source, evidence_of
 from workup.core.errors import UserError
 from workup.models.structured import ask, one_each
 from workup.prepare.prompts import numbered, request
-from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step
+from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep
 from workup.roles.judges.assessor import misaligned
 
 VERSION = "criticality/1"
@@ -130,4 +130,4 @@ def _weighed(case: Case, weights: list[int]) -> Case:
     return replace(case, truth=replace(case.truth, facts=facts))
 
 
-step = Step("a weight 0 to 3 for every hidden finding (CR-4)", VERSION, apply, exact=exact)
+step = PrepareStep("a weight 0 to 3 for every hidden finding (CR-4)", VERSION, apply, exact=exact)

@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workup.core.case import Case, Fact, Kind, Truth
 from workup.core.text import normalise
-from workup.models.structured import Sizes, ask
+from workup.models.structured import ask
 from workup.prepare.prompts import ideographic, most_entries, named, request
-from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step, StepSettings
+from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep, StepSettings
 
 VERSION = "extract-case/1"
 TASK = """\
@@ -50,7 +50,7 @@ class Examined(BaseModel):
     kind: Kind
 
 
-class Parts(BaseModel):
+class ReportParts(BaseModel):
     """The answer's shape."""
 
     model_config = ConfigDict(extra="forbid")
@@ -71,23 +71,20 @@ _MOST_DIFFERENTIALS = 20
 _DIFFERENTIAL_TOKENS = 80
 
 
-def _sizes(report: str, max_tokens: int) -> Sizes:
-    return {
+async def apply(case: Case, aids: Aids) -> Outcome:
+    report = case.truth.record
+    if not report.strip():
+        return Drop("there is no report")
+    max_tokens = aids.settings.max_tokens
+    asked = request("extract-case", VERSION, TASK, [("report", report)], max_tokens)
+    sizes = {
         "differential": (0, min(_MOST_DIFFERENTIALS, max(1, max_tokens // _DIFFERENTIAL_TOKENS))),
         "differential[]": (1, _LONGEST_NAME),
         "tests": (0, most_entries(report, _LEAST, max_tokens, _TEST_TOKENS)),
         "name": (1, _LONGEST_NAME),
         "result": (1, _LONGEST_RESULT),
     }
-
-
-async def apply(case: Case, aids: Aids) -> Outcome:
-    report = case.truth.record
-    if not report.strip():
-        return Drop("there is no report")
-    asked = request("extract-case", VERSION, TASK, [("report", report)], aids.settings.max_tokens)
-    sizes = _sizes(report, aids.settings.max_tokens)
-    parts = await ask(aids.model, asked, Parts, lambda parts: _problem(parts, report), sizes)
+    parts = await ask(aids.model, asked, ReportParts, lambda parts: _problem(parts, report), sizes)
     if not parts.diagnosis.strip():
         return Drop("no final diagnosis")
     if not parts.history.strip() and not parts.microscopy.strip():
@@ -97,7 +94,7 @@ async def apply(case: Case, aids: Aids) -> Outcome:
     return Kept(_case(case, parts))
 
 
-def _problem(parts: Parts, report: str) -> str | None:
+def _problem(parts: ReportParts, report: str) -> str | None:
     names = [test.name.strip() for test in parts.tests]
     if len({normalise(name) for name in names}) < len(names):
         return "a test stands twice; give one entry for each, with all its results"
@@ -114,7 +111,7 @@ def _problem(parts: Parts, report: str) -> str | None:
     return f"the {telling[0]} names the diagnosis" if telling else None
 
 
-def _case(report: Case, parts: Parts) -> Case:
+def _case(report: Case, parts: ReportParts) -> Case:
     colon = "：" if ideographic(parts.history + parts.microscopy) else ": "
     tests = [
         Fact(
@@ -141,7 +138,7 @@ def _case(report: Case, parts: Parts) -> Case:
     )
 
 
-step = Step(
+step = PrepareStep(
     "a raw report into history, microscopy, differential, tests, diagnosis (ES-11)",
     VERSION,
     apply,

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workup.core.case import Case, Fact, Kind
 from workup.models.structured import ask
 from workup.prepare.prompts import most_entries, named, request, unsaid
-from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step
+from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep
 
 VERSION = "facts/1"
 TASK = """\
@@ -111,6 +111,6 @@ def _with(case: Case, findings: list[Finding]) -> Case:
     return replace(case, given=given, truth=replace(case.truth, facts=hidden))
 
 
-step = Step(
+step = PrepareStep(
     "a record into atomic findings, stated or hidden (CR-3)", VERSION, apply, keeps_items=False
 )

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, JsonValue
 
 from workup.core.case import MOST_STATEMENTS, Case, Source, Statement
 from workup.environments.base.thoughts import Process
-from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step, StepSettings
+from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep, StepSettings
 from workup.roles.judges.statements import VERSION, ExactStatements, ModelStatements
 from workup.roles.judges.synonyms import Normaliser, normaliser
 
@@ -106,7 +106,7 @@ def _merged(statements: Sequence[Statement], canonical: Normaliser) -> tuple[Sta
     return tuple(Statement(*triple, retrieved) for triple, retrieved in found.items())
 
 
-step = Step(
+step = PrepareStep(
     "the statements of each reference as a graph, what was searched marked (MR-12)",
     f"graphs/1, {VERSION}",
     apply,

@@ -87,7 +87,10 @@ def open_input(
     sides = {"all": [source.train, source.test], "train": [source.train], "test": [source.test]}[
         split
     ]
-    return Input(source, sides, _histories(source.name), limit)
+    scheme, _, rest = source.name.partition(":")
+    file = Path(rest.partition("#")[0]).expanduser()
+    histories = jsonl.provenances(file) if scheme == "jsonl" else {}
+    return Input(source, sides, histories, limit)
 
 
 def _spec(spec: str, split: str) -> str:
@@ -95,11 +98,6 @@ def _spec(spec: str, split: str) -> str:
     if not spec.endswith(".jsonl") or ":" in spec:
         return spec
     return f"jsonl:{existing(spec)}#all" if split == "all" else f"jsonl:{spec}"
-
-
-def _histories(name: str) -> dict[str, tuple[ProvenanceLine, ...]]:
-    scheme, _, rest = name.partition(":")
-    return jsonl.provenances(Path(rest.partition("#")[0]).expanduser()) if scheme == "jsonl" else {}
 
 
 def _folder(name: str, folder: Path, errors: RowErrors) -> Source:

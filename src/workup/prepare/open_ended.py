@@ -14,7 +14,7 @@ from workup.core.case import Case
 from workup.models.structured import ask
 from workup.prepare.answers import opened, right
 from workup.prepare.prompts import named, request, stem
-from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step
+from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep
 
 VERSION = "open-ended/1"
 TASK = """\
@@ -67,4 +67,4 @@ def revealed(case: Case, question: str) -> str | None:
     return f"the question still names '{shown[0]}'" if shown else None
 
 
-step = Step("multiple choice into an open question, answer kept (MR-12)", VERSION, apply)
+step = PrepareStep("multiple choice into an open question, answer kept (MR-12)", VERSION, apply)

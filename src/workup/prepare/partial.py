@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workup.core.case import Case, Fact
 from workup.models.structured import ask, some_of
 from workup.prepare.prompts import joined, numbered, request
-from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step, StepSettings
+from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep, StepSettings
 
 VERSION = "partial/1"
 TASK = """\
@@ -43,10 +43,10 @@ class PartialSettings(StepSettings):
     seed: int = Field(0, ge=0, description="of the random share")
 
 
-class Parts(BaseModel):
+class CaseOpening(BaseModel):
     """The answer's shape."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", title="Parts")  # the prompt says it
 
     question: str = Field(min_length=1)
     complaint: list[int] = Field(min_length=1)
@@ -67,7 +67,7 @@ async def apply(case: Case, aids: Aids) -> Outcome:
         answer = await ask(
             aids.model,
             asked,
-            Parts,
+            CaseOpening,
             lambda parts: _problem(parts, len(facts)),
             some_of("complaint", len(facts), 1, len(facts) - 1),
         )
@@ -78,7 +78,7 @@ async def apply(case: Case, aids: Aids) -> Outcome:
     return Kept(_begun(case, facts, stated, question))
 
 
-def _problem(parts: Parts, count: int) -> str | None:
+def _problem(parts: CaseOpening, count: int) -> str | None:
     numbers = set(parts.complaint)
     if not numbers <= set(range(1, count + 1)):
         return f"findings are numbered from 1 to {count}"
@@ -109,6 +109,6 @@ def _begun(case: Case, facts: tuple[Fact, ...], stated: set[int], question: str)
     )
 
 
-step = Step(
+step = PrepareStep(
     "state the chief complaint or a share, hide the rest (PM-12)", VERSION, apply, PartialSettings
 )

@@ -25,7 +25,7 @@ from workup.environments.reasoning import Reasoning, Settings
 from workup.environments.reasoning import open as open_reasoning
 from workup.prepare import draws
 from workup.prepare.prompts import LONGEST, stem
-from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step
+from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep
 from workup.rl.rollout import Play, ToPlay, rollout
 from workup.roles.fence import clean
 from workup.roles.judges.assessor import Rubric, consult
@@ -141,7 +141,7 @@ async def _soundness(case: Case, text: str, judge: Model) -> int:
     return (await consult(judge, RUBRIC, sections, Sound, lambda answer: None)).mark
 
 
-step = Step(
+step = PrepareStep(
     "reasoning that led a strong model to the right answer (MR-12)",
     f"{RUBRIC.version}, {draws.VERSION}",
     apply,

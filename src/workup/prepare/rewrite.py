@@ -24,7 +24,7 @@ from workup.prepare.prompts import (
     request,
     stem,
 )
-from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step, StepSettings
+from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep, StepSettings
 from workup.roles.judges.assessor import misaligned
 
 VERSION = "rewrite/1"
@@ -179,7 +179,7 @@ def _rewritten(case: Case, made: Rewritten) -> Case:
     )
 
 
-step = Step(
+step = PrepareStep(
     "keep diagnostic questions, as open ones in English (CM-18)",
     VERSION,
     apply,

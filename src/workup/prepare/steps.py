@@ -116,7 +116,7 @@ class _Nobody:
 
 
 @dataclass(frozen=True)
-class Step:
+class PrepareStep:
     """One way to prepare a case.
 
     `version` names its prompts: whoever edits one gives it a new version. `apply` raises

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workup.core.case import Case
 from workup.models.structured import ask
 from workup.prepare.prompts import joined, request
-from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step, StepSettings
+from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep, StepSettings
 
 VERSION = "suitability/1"
 TASK = """\
@@ -82,7 +82,7 @@ def objection(verdict: Verdict, settings: SuitabilitySettings) -> str | None:
     return next((reason for holds, reason in objections if holds), None)
 
 
-step = Step(
+step = PrepareStep(
     "drop questions that need their options, or ask for exceptions (MR-10)",
     VERSION,
     apply,

@@ -29,7 +29,7 @@ from workup.environments.evidence import (
     Settings,
 )
 from workup.environments.exams.rages import RagesSettings
-from workup.prepare.steps import EXACT, Aids, Drop, GradedSettings, Kept, Outcome, Step
+from workup.prepare.steps import EXACT, Aids, Drop, GradedSettings, Kept, Outcome, PrepareStep
 from workup.roles.judges.diagnosis import DiagnosisJudge
 from workup.roles.judges.exact import ExactJudge
 from workup.roles.judges.options import OptionJudge
@@ -228,7 +228,7 @@ def kept(case: Case) -> tuple[tuple[str, tuple[Message, ...]], ...]:
     return (*said[:-1], (said[-1][0], ())) if said else ()
 
 
-step = Step(
+step = PrepareStep(
     "answers to order and diagnose from, kept if they turn out right (ES-12)",
     VERSION,
     apply,

@@ -25,7 +25,7 @@ from workup.prepare import load
 from workup.prepare.inputs import Input, keeps_sidecar
 from workup.prepare.journal import Journal
 from workup.prepare.report import Report
-from workup.prepare.steps import EXACT, Aids, Drop, Outcome, Step, StepSettings
+from workup.prepare.steps import EXACT, Aids, Drop, Outcome, PrepareStep, StepSettings
 from workup.rl.running import run_to_end
 
 GO_ON = "everything finished is kept, and the same command goes on from there"
@@ -47,7 +47,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class PrepareProgress:
     """How far it is; the three sums are of cases seen so far, earlier calls included."""
 
     total: int
@@ -63,7 +63,7 @@ class Progress:
 def prepare(
     job: Job,
     opener: Callable[[str], Model],
-    show: Callable[[Progress], None] = lambda progress: None,
+    show: Callable[[PrepareProgress], None] = lambda progress: None,
 ) -> Report:
     """Does what is left of `job`, and writes the file, its report and its journal.
 
@@ -100,7 +100,7 @@ def report_of(out: Path) -> Path:
     return out.with_suffix(".report.json")
 
 
-def _check(job: Job, step: Step) -> None:
+def _check(job: Job, step: PrepareStep) -> None:
     if job.out.suffix != ".jsonl":
         raise UserError(
             f"--out {job.out}: the result is a file of JSON lines, as in --out {job.out.stem}.jsonl"
@@ -121,10 +121,10 @@ def _check(job: Job, step: Step) -> None:
 @dataclass
 class _Work:
     job: Job
-    step: Step
+    step: PrepareStep
     aids: Aids
     journal: Journal
-    show: Callable[[Progress], None]
+    show: Callable[[PrepareProgress], None]
     digests: dict[str, str] = field(
         default_factory=dict
     )  # id → digest of the cases seen so far, in the order of the input
@@ -240,8 +240,8 @@ class _Work:
         )
 
     @property
-    def progress(self) -> Progress:
-        return Progress(len(self.job.input), self.kept, self.dropped, len(self.failures))
+    def progress(self) -> PrepareProgress:
+        return PrepareProgress(len(self.job.input), self.kept, self.dropped, len(self.failures))
 
     def conclude(self) -> None:
         """Raises what stopped the work, or that too large a share failed at its end."""

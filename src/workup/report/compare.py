@@ -147,7 +147,7 @@ def _refuse_twice(runs: Sequence[Run]) -> None:
         raise UserError(f"{twice.path} is named twice; name different runs")
 
 
-def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.Row]]:
+def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.DoctorRow]]:
     """What the runs began with, the compared doctors, and the first side's anchors."""
     first = sides[0].run
     anchors = {
@@ -296,14 +296,6 @@ def _effects(found: Regression) -> Sheet:
     )
 
 
-def _curves(sides: Sequence[Side]) -> list[Curve]:
-    """One curve for each side, of several runs their mean."""
-    return [
-        curves.averaged(side.label, [list(run.metrics()) for run in side.runs.values()])
-        for side in sides
-    ]
-
-
 def _dynamics(sides: Sequence[Side]) -> Sheet:
     """How each run trained; a mean curve would be smoother than any run.
 
@@ -402,7 +394,20 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
 
 def _content(sides: Sequence[Side]) -> dict[str, Any]:
     metrics, rows = _rows(sides)
-    drawn = _curves(sides)
+    drawn = [  # of several runs their mean
+        curves.averaged(side.label, [list(run.metrics()) for run in side.runs.values()])
+        for side in sides
+    ]
+    seed_rows = [
+        tables.DoctorRow(
+            side.row,
+            "",
+            f"seeds {', '.join(side.runs)}",
+            [_seed_cell(side, metric) for metric in metrics],
+        )
+        for side in sides
+        if side.pooled
+    ]
     return {
         "title": " · ".join(side.label for side in sides),
         "sides": sides,
@@ -411,7 +416,7 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
         "shown": [meanings.explained(name) for name in metrics],
         "glossary": meanings.legend(metrics),
         "rows": rows,
-        "seed_rows": _seed_rows(sides, metrics),
+        "seed_rows": seed_rows,
         "shared": {side.row: _shared(side, sides[0]) for side in sides},
         "verdicts": tables.explained([change for side in sides for change in side.changes]),
         "anchored": any(row.role == "anchor" for row in rows),
@@ -421,16 +426,3 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
         **_figures(sides),
         "windows": {curve.label: curve.window for curve in drawn if curve.lines},
     }
-
-
-def _seed_rows(sides: Sequence[Side], metrics: Sequence[str]) -> list[tables.Row]:
-    return [
-        tables.Row(
-            side.row,
-            "",
-            f"seeds {', '.join(side.runs)}",
-            [_seed_cell(side, metric) for metric in metrics],
-        )
-        for side in sides
-        if side.pooled
-    ]

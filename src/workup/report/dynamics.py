@@ -52,7 +52,7 @@ class Trend:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class Correlation:
     """Pearson's r of two metrics over the steps that have both, as logged and smoothed.
 
     The smoothing is over `window` steps.
@@ -90,14 +90,14 @@ def together(
     values: Sequence[float | None],
     others: Sequence[float | None],
     window: int,
-) -> Together:
+) -> Correlation:
     """The correlation of two metrics; smoothing removes the noise of single batches from both."""
     pairs = [(a, b) for a, b in zip(values, others, strict=True) if a is not None and b is not None]
     a, b = np.array(pairs, dtype=float).reshape(-1, 2).T
     smoothed = (
         pearson(*(smooth(column.tolist(), window) for column in (a, b))) if pairs else math.nan
     )
-    return Together(one, other, len(pairs), pearson(a, b), smoothed, window)
+    return Correlation(one, other, len(pairs), pearson(a, b), smoothed, window)
 
 
 def pearson(x: Floats, y: Floats) -> float:
@@ -133,7 +133,7 @@ def trends(curve: Curve) -> list[Trend]:
     return [trend(name, column) for name, column in found.items() if any(column)]
 
 
-def correlations(curve: Curve) -> list[Together]:
+def correlations(curve: Curve) -> list[Correlation]:
     """Accuracy with each of `PAIRS` that was logged."""
     accuracy = values(curve, "accuracy")
     pairs = [(name, values(curve, name)) for name in PAIRS]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workup.report.rendering import render
-from workup.report.transcripts import Meeting, Player, everything, in_pages, legend
+from workup.report.transcripts import Player, everything, in_pages, legend
 from workup.runs.files import clear_errors, write_whole
 
 
@@ -43,7 +43,8 @@ def write(
         page = next(pages, None)
         while page is not None:
             following = next(pages, None)
-            leaves.append(_leaf(page, leaves[-1] if leaves else None))
+            last = leaves[-1].last if leaves else 0
+            leaves.append(Leaf(f"{len(leaves) + 1}.html", last + 1, last + len(page)))
             head = {
                 "title": title,
                 "back": f"../{back}",
@@ -56,11 +57,6 @@ def write(
             page = following
     _remove_others(folder, {leaf.name for leaf in leaves})
     return leaves
-
-
-def _leaf(page: Sequence[Meeting], before: Leaf | None) -> Leaf:
-    number, start = (int(before.name.removesuffix(".html")), before.last) if before else (0, 0)
-    return Leaf(f"{number + 1}.html", start + 1, start + len(page))
 
 
 def _remove_others(folder: Path, kept: Container[str]) -> None:

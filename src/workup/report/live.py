@@ -80,7 +80,7 @@ def show(*, as_json: bool = False, stream: TextIO | None = None) -> Live:
 
 
 @dataclass
-class Progress:
+class StageProgress:
     """One stage so far, and how long the rest will take."""
 
     name: str
@@ -136,12 +136,12 @@ class Progress:
         }
 
 
-def reward_line(progress: Progress) -> str:
+def reward_line(progress: StageProgress) -> str:
     reward = progress.mean("reward")
     return "" if reward is None else equation(reward, progress.means("parts"))
 
 
-def figures(progress: Progress) -> list[tuple[str, str]]:
+def figures(progress: StageProgress) -> list[tuple[str, str]]:
     """(name, figure) of everything that is known: counts so far, then means over the last steps."""
     logged = (name for metrics in progress.metrics for name in metrics)
     known = [(name, progress.mean(name)) for name in shown(logged, Where.LIVE)]
@@ -149,7 +149,7 @@ def figures(progress: Progress) -> list[tuple[str, str]]:
     return [*_so_far(progress), *live]
 
 
-def _so_far(progress: Progress) -> Iterable[tuple[str, str]]:
+def _so_far(progress: StageProgress) -> Iterable[tuple[str, str]]:
     if (accuracy := progress.latest("accuracy_so_far")) is not None:
         judged = f"{progress.latest('judged') or 0:,.0f} judged"
         yield "accuracy", f"{number('accuracy', accuracy)} ({judged})"
@@ -157,7 +157,7 @@ def _so_far(progress: Progress) -> Iterable[tuple[str, str]]:
         yield "spent", f"{spent:.4g}"
 
 
-def endings_line(progress: Progress) -> str:
+def endings_line(progress: StageProgress) -> str:
     endings = progress.means("endings")
     total = sum(endings.values())
     ranked = sorted(endings.items(), key=lambda pair: -pair[1])
@@ -166,7 +166,7 @@ def endings_line(progress: Progress) -> str:
     )
 
 
-def time_line(progress: Progress) -> str:
+def time_line(progress: StageProgress) -> str:
     speed, left = progress.mean("tokens_per_second"), progress.left
     parts = [
         f"{duration(left)} left" if left is not None else "",
@@ -242,7 +242,7 @@ def _warn(lines: Sequence[str], console: Console) -> None:
 class Face:
     """What the three kinds of output share: being context managers, and the stage."""
 
-    progress: Progress | None = None
+    progress: StageProgress | None = None
 
     def close(self) -> None:
         return None
@@ -287,7 +287,7 @@ class PlainLive(Face):
         self._stream, self._every, self._last = stream, every, 0.0
 
     def stage(self, name: str, total: int, *, done: int = 0, unit: str = "step") -> None:
-        self.progress, self._last = Progress(name, total, done, unit), time.monotonic()
+        self.progress, self._last = StageProgress(name, total, done, unit), time.monotonic()
         self._put(
             f"{name}: {total:,} {unit}s" + (f", {done:,} of them done before" if done else "")
         )
@@ -306,7 +306,7 @@ class PlainLive(Face):
     def table(self, summary: Mapping[str, Any]) -> None:
         print_result(summary, Console(file=self._stream, width=100, highlight=False))
 
-    def _line(self, progress: Progress) -> str:
+    def _line(self, progress: StageProgress) -> str:
         head = f"{progress.name}  {progress.unit} {progress.done:,}/{progress.total:,}"
         measured = "   ".join(f"{name} {figure}" for name, figure in figures(progress))
         parts = (head, time_line(progress), reward_line(progress), measured, endings_line(progress))
@@ -325,7 +325,7 @@ class ScreenLive(Face):
 
     def stage(self, name: str, total: int, *, done: int = 0, unit: str = "step") -> None:
         self._finish()
-        self.progress = Progress(name, total, done, unit)
+        self.progress = StageProgress(name, total, done, unit)
         self._live = RichLive(
             get_renderable=self._render,
             console=self._console,
@@ -385,7 +385,7 @@ def _flowed(parts: Iterable[Text], width: int, gap: str = "   ") -> Iterable[Tex
         yield line
 
 
-def _figures(progress: Progress, width: int) -> Iterable[Text]:
+def _figures(progress: StageProgress, width: int) -> Iterable[Text]:
     """The lines below the bar: the reward and its parts, the measures, the endings."""
     if reward := reward_line(progress):
         terms = [Text(term) for term in re.split(r"\s+(?=[+−·] )", reward)]
@@ -404,7 +404,7 @@ def _figures(progress: Progress, width: int) -> Iterable[Text]:
         yield from _flowed([*shares, steps], width, " ")
 
 
-def _bar(progress: Progress, width: int) -> RenderableType:
+def _bar(progress: StageProgress, width: int) -> RenderableType:
     """Name, count, bar and time in one line; the bar has its own line if they do not fit."""
     name, done = (
         Text(progress.name, "bold"),

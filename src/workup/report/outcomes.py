@@ -96,7 +96,16 @@ def against_accuracy(
         ax = panel(f"Accuracy against {name}", 2.5)
         _path(ax, curve, name)
         for doctor, metrics in known.items():
-            _point(ax, metrics[name], metrics["accuracy"], looks[doctor][0])
+            x, y = metrics[name], metrics["accuracy"]
+            ax.errorbar(
+                [x.mean],
+                [y.mean],
+                xerr=whiskers([x]),
+                yerr=whiskers([y]),
+                linewidth=0.9,
+                markersize=5.5,
+                **looks[doctor][0],
+            )
         ax.set_xlabel(title)
         ax.set_ylabel("accuracy")
         ax.grid(visible=True, axis="both")
@@ -148,15 +157,3 @@ def _path(ax: Axes, curve: Curve, name: str) -> None:
             smooth(curve.values(metric), curve.wide)[index] for metric in ("accuracy", name)
         )
         ax.plot(other, accuracy, color=COLOURS["after"], alpha=0.35, linewidth=2.5)
-
-
-def _point(ax: Axes, x: Estimate, y: Estimate, look: Mapping[str, Any]) -> None:
-    ax.errorbar(
-        [x.mean],
-        [y.mean],
-        xerr=whiskers([x]),
-        yerr=whiskers([y]),
-        linewidth=0.9,
-        markersize=5.5,
-        **look,
-    )

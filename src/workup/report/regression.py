@@ -8,6 +8,7 @@ fit is statsmodels'.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +39,7 @@ Cameron & Miller 2015, Sec. VI."""
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class JudgedEpisode:
     """One judged episode: its model, case and verdict, and its shares in [0, 1] as in `SHARES`."""
 
     model: str
@@ -97,10 +98,11 @@ def regress(played: Mapping[str, Sequence[Outcome]]) -> Regression:
     everything = [
         _observation(model, each) for model, outcomes in played.items() for each in outcomes
     ]
-    complete = [each for each in everything if isinstance(each, Observation)]
+    complete = [each for each in everything if isinstance(each, JudgedEpisode)]
+    reasons = Counter(each for each in everything if isinstance(each, str))
     notes = [
-        _left_out(reason, everything.count(reason))
-        for reason in sorted({e for e in everything if isinstance(e, str)})
+        f"{count:,} episode{'' if count == 1 else 's'} {reason} left out"
+        for reason, count in sorted(reasons.items())
     ]
     verdicts = {model: [each.right for each in complete if each.model == model] for model in played}
     constant = [model for model, found in verdicts.items() if len(set(found)) < 2]
@@ -123,7 +125,7 @@ def regress(played: Mapping[str, Sequence[Outcome]]) -> Regression:
     return Regression(effects, *size, notes=(*notes, few) if len(cases) < FEW else tuple(notes))
 
 
-def fit(observations: Sequence[Observation]) -> tuple[Effect, ...]:
+def fit(observations: Sequence[JudgedEpisode]) -> tuple[Effect, ...]:
     """Maximum likelihood, and the covariance clustered by case.
 
     The correction is statsmodels': G/(G − 1) · (N − 1)/(N − k), with G cases, N episodes, k
@@ -191,7 +193,7 @@ def rows(found: Regression) -> list[tuple[str, str, str, str, str]]:
     return [(name, *ours.get(share, (DASH, DASH)), *PAPER[share]) for share, name in SHARES.items()]
 
 
-def _observation(model: str, outcome: Outcome) -> Observation | str:
+def _observation(model: str, outcome: Outcome) -> JudgedEpisode | str:
     """The episode, or why it cannot be used."""
     verdict = value(outcome, "accuracy")
     if verdict is None:
@@ -200,11 +202,7 @@ def _observation(model: str, outcome: Outcome) -> Observation | str:
     if critical is None or noise is None or coverage is None:
         lacking = [name for share, name in SHARES.items() if value(outcome, share) is None]
         return f"without {' and '.join(lacking)}"
-    return Observation(model, outcome.case_id, bool(verdict), (critical, noise, coverage))
-
-
-def _left_out(reason: str, count: int) -> str:
-    return f"{count:,} episode{'' if count == 1 else 's'} {reason} left out"
+    return JudgedEpisode(model, outcome.case_id, bool(verdict), (critical, noise, coverage))
 
 
 def _constant(model: str, right: Sequence[bool], played: int) -> str:
@@ -220,7 +218,7 @@ def _constant(model: str, right: Sequence[bool], played: int) -> str:
     )
 
 
-def _design(observations: Sequence[Observation]) -> tuple[list[str], Floats]:
+def _design(observations: Sequence[JudgedEpisode]) -> tuple[list[str], Floats]:
     """Names and columns: the intercept, the models' indicators, the shares."""
     models = list(dict.fromkeys(each.model for each in observations))
     indicators = [[float(each.model == model) for model in models[1:]] for each in observations]

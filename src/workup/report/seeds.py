@@ -25,7 +25,7 @@ TRAINED = (".", "policy")  # where in a run folder its trained policy lies
 
 
 @dataclass(frozen=True)
-class Group:
+class SeedGroup:
     """Runs that differ by their seed alone, by seed; a run that stands by itself is one, too.
 
     `traits` are those of one of them.
@@ -100,7 +100,7 @@ def _changeable(name: str) -> bool:
     return name == "seed" or name in CHANGEABLE
 
 
-def grouped(runs: Sequence[Run], *, apart: bool = False) -> tuple[list[Group], list[str]]:
+def grouped(runs: Sequence[Run], *, apart: bool = False) -> tuple[list[SeedGroup], list[str]]:
     """The runs by groups, in the order of their first runs, and what a reader has to know of them.
 
     A group has its runs in the order of their seeds. With `apart` every run stands by itself. Runs
@@ -125,7 +125,7 @@ def grouped(runs: Sequence[Run], *, apart: bool = False) -> tuple[list[Group], l
     return groups, [] if apart else list(_other_patients(runs, traits, found))
 
 
-def _group(label: str, runs: Sequence[Run], seeds: Sequence[str], traits: Traits) -> Group:
+def _group(label: str, runs: Sequence[Run], seeds: Sequence[str], traits: Traits) -> SeedGroup:
     for seed, count in Counter(seeds).items():
         if count > 1:
             twice = [run.path for run, own in zip(runs, seeds, strict=True) if own == seed]
@@ -134,7 +134,7 @@ def _group(label: str, runs: Sequence[Run], seeds: Sequence[str], traits: Traits
                 "one of them, or put every run by itself with --apart"
             )
     order = sorted(range(len(runs)), key=lambda k: [int(part) for part in seeds[k].split("/")])
-    return Group(label, {seeds[k]: runs[k] for k in order}, traits)
+    return SeedGroup(label, {seeds[k]: runs[k] for k in order}, traits)
 
 
 def _seeds(groups: Sequence[Sequence[tuple[int, ...]]]) -> list[list[str]]:

@@ -58,16 +58,14 @@ class Sheet:
         while start < len(self.headings):
             ends = [
                 stop
-                for stop in everything
-                if stop > start and self._fits(console, range(start, stop + 1))
+                for stop in range(start + 1, len(self.headings))
+                if _width(console, self._table(range(start, stop + 1), wrapped=True))
+                <= console.width
             ]
             whole_groups = [stop for stop in ends if stop + 1 not in self.joined]
             stop = max(whole_groups or ends, default=start)
             yield self._table(range(start, stop + 1), wrapped=True)
             start = stop + 1
-
-    def _fits(self, console: Console, columns: range) -> bool:
-        return _width(console, self._table(columns, wrapped=True)) <= console.width
 
     def _table(self, columns: range, *, wrapped: bool) -> Table:
         table = Table(box=SIMPLE_HEAD)

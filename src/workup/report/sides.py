@@ -9,7 +9,7 @@ from typing import Any
 from workup.core.episode import Ending
 from workup.core.errors import UserError, unknown
 from workup.report import seeds, tables
-from workup.report.seeds import Group, Traits
+from workup.report.seeds import SeedGroup, Traits
 from workup.report.tables import Change, Ends
 from workup.runs import Run, warnings
 from workup.runs.estimates import Seeds, value
@@ -120,7 +120,7 @@ def doctor_of(run: Run) -> str:
 
 
 def _side(
-    group: Group, doctors: Mapping[Any, str], first: Side | None, measure: str | None
+    group: SeedGroup, doctors: Mapping[Any, str], first: Side | None, measure: str | None
 ) -> Side:
     who = {seed: doctors[run.path] for seed, run in group.runs.items()}
     _refuse_unequal(group, who)
@@ -133,7 +133,7 @@ def _side(
     return Side(group.label, group.runs, group.traits, who, played, entry, gaps, same)
 
 
-def _refuse_unequal(group: Group, doctors: Mapping[str, str]) -> None:
+def _refuse_unequal(group: SeedGroup, doctors: Mapping[str, str]) -> None:
     """A run that was interrupted before its last stage has no place among the others."""
     reached = {seed: STAGES.index(who) for seed, who in doctors.items() if who in STAGES}
     if len(set(reached.values())) > 1:

@@ -33,7 +33,7 @@ METRICS = ("accuracy", "searches")
 
 
 @dataclass(frozen=True, slots=True)
-class Benchmark:
+class EvaluatedBenchmark:
     """One benchmark of a suite: its name, its domain and the source of its cases."""
 
     name: str
@@ -99,7 +99,7 @@ class Entrant:
 class Table:
     """Entrants on benchmarks: what every table and figure of a suite is made from."""
 
-    benchmarks: Sequence[Benchmark]
+    benchmarks: Sequence[EvaluatedBenchmark]
     entrants: Sequence[Entrant]
 
     @property
@@ -131,7 +131,7 @@ def is_suite(run: Run) -> bool:
 
 def opened(run: Run, prefix: str = "") -> Table:
     """The suite in `run`, as far as it was played; labels begin with `prefix`."""
-    benchmarks = [Benchmark(**each) for each in run.config["benchmarks"]]
+    benchmarks = [EvaluatedBenchmark(**each) for each in run.config["benchmarks"]]
     played: dict[str, dict[str, tuple[Run, str]]] = {}
     exact: dict[str, dict[str, tuple[Run, str]]] = {}
     order: dict[str, None] = {}  # anchors from the lowest to the highest, benchmark by benchmark
@@ -269,7 +269,10 @@ def sheets(found: Mapping[str, Any]) -> list[Sheet]:
         rows = lines(found, metric)
         if any(each is not None for _, _, cells in rows for each in cells):
             shown = [[name, *(_text(metric, each) for each in cells)] for name, _, cells in rows]
-            note = _sizes(rows) if metric == "accuracy" else ""
+            note = ""
+            if metric == "accuracy":
+                sizes = [f"{name} {_count(cells):,}" for name, domain, cells in rows if domain]
+                note = f"n: {', '.join(sizes)} · ± half of the 95 % interval by case, [ ] its ends"
             bold = {place: "bold" for place, (_, domain, _) in enumerate(rows) if not domain}
             made.append(Sheet(["", *found["doctors"]], shown, title, note, styles=bold))
     ahead = leads(found)
@@ -300,11 +303,6 @@ def lead_text(found: Estimate | None) -> str:
 
 def _text(metric: str, found: Estimate | None) -> str:
     return DASH if found is None else plus_minus(metric, found)
-
-
-def _sizes(rows: Sequence[Line]) -> str:
-    counts = ", ".join(f"{name} {_count(cells):,}" for name, domain, cells in rows if domain)
-    return f"n: {counts} · ± half of the 95 % interval by case, [ ] its ends"
 
 
 def _count(cells: Sequence[Estimate | None]) -> int:
@@ -366,7 +364,7 @@ def _content(table: Table, base: Path) -> dict[str, Any]:
     }
 
 
-def _rows(found: Mapping[str, Any], metric: str) -> list[tables.Row]:
+def _rows(found: Mapping[str, Any], metric: str) -> list[tables.DoctorRow]:
     """One row for each line; none where nobody has the metric."""
     rows = lines(found, metric)
     known = [each for _, _, cells in rows for each in cells if each is not None]
@@ -374,7 +372,7 @@ def _rows(found: Mapping[str, Any], metric: str) -> list[tables.Row]:
         return []
     top = tables.top(metric, known)
     return [
-        tables.Row(
+        tables.DoctorRow(
             name,
             "" if domain else "after",
             f"{domain}, {_count(cells):,} episodes" if domain else "",
@@ -412,10 +410,10 @@ class Detail:
     cases: str
     pages: list[tuple[str, str]]
     shown: Sequence[str]
-    rows: list[tables.Row]
+    rows: list[tables.DoctorRow]
 
 
-def _detail(table: Table, benchmark: Benchmark, base: Path) -> Detail:
+def _detail(table: Table, benchmark: EvaluatedBenchmark, base: Path) -> Detail:
     played = [each for each in table.entrants if benchmark.name in each.runs]
     entries = {each.label: describe(*each.runs[benchmark.name]) for each in played}
     anchors = tuple(each.label for each in played if each.anchor)
@@ -460,7 +458,7 @@ def beside(runs: Sequence[Run], alike: Callable[[Run, Run], bool]) -> tuple[Tabl
 
 
 def _same(
-    benchmark: Benchmark, first: Table, other: Table, alike: Callable[[Run, Run], bool]
+    benchmark: EvaluatedBenchmark, first: Table, other: Table, alike: Callable[[Run, Run], bool]
 ) -> bool:
     """Whether both suites played the benchmark, on the same cases."""
     mine, theirs = (

@@ -74,7 +74,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class DoctorRow:
     name: str
     role: str  # "anchor", "before", "after" or ""
     size: str
@@ -122,7 +122,7 @@ def levels_of(entries: Entries) -> dict[str, dict[str, Estimate]]:
     }
 
 
-def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[Row]]:
+def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[DoctorRow]]:
     """(metrics shown, one row per doctor); a metric that nobody has is not shown."""
     levels = levels_of(entries)
     columns = [
@@ -136,11 +136,12 @@ def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[Row]]:
     }
     rows = []
     for doctor, entry in entries.items():
-        cells = [
-            _cell(doctor, entry, metric, levels[doctor].get(metric), tops[metric])
-            for metric in columns
-        ]
-        rows.append(Row(doctor, _role(doctor, ends), _counted(entry), cells))
+        cells = []
+        for name in columns:
+            found = levels[doctor].get(name)
+            note = f"of {found.n:,}" if found is not None and found.missing else ""
+            cells.append(Cell(cell(doctor, entry, name), note, bar(found, tops[name])))
+        rows.append(DoctorRow(doctor, _role(doctor, ends), _counted(entry), cells))
     return columns, rows
 
 
@@ -148,13 +149,6 @@ def _counted(entry: Mapping[str, Any]) -> str:
     seeds = len(entry.get("seeds", ()))
     size = f"{entry['episodes']:,} episodes, {entry['cases']:,} cases"
     return f"{seeds} seeds, {size}" if seeds > 1 else size
-
-
-def _cell(
-    doctor: str, entry: Mapping[str, Any], metric: str, found: Estimate | None, top: float
-) -> Cell:
-    note = f"of {found.n:,}" if found is not None and found.missing else ""
-    return Cell(cell(doctor, entry, metric), note, bar(found, top))
 
 
 def _role(doctor: str, ends: Ends) -> str:
@@ -165,11 +159,9 @@ def _role(doctor: str, ends: Ends) -> str:
 
 def top(name: str, found: Sequence[Estimate]) -> float:
     """Where a column's bars end: 1 for a share, else its largest value."""
-    return 1.0 if metric(name).share else max(1e-9, *(_high(value) for value in found))
-
-
-def _high(value: Estimate) -> float:
-    return value.mean if math.isnan(value.high) else value.high
+    if metric(name).share:
+        return 1.0
+    return max(1e-9, *(each.mean if math.isnan(each.high) else each.high for each in found))
 
 
 def bar(value: Estimate | None, top: float) -> tuple[float, float, float] | None:
@@ -362,16 +354,17 @@ class Shares:
 
 
 def endings(entries: Entries) -> list[Shares]:
-    return [Shares(doctor, _shares(entry["endings"])) for doctor, entry in entries.items()]
-
-
-def _shares(counts: Mapping[str, int]) -> list[tuple[str, int, float]]:
-    total = sum(counts.values())
-    return [
-        (ending, counts[ending], round(100 * counts[ending] / total, 1))
-        for ending in Ending
-        if ending in counts
-    ]
+    found = []
+    for doctor, entry in entries.items():
+        counts = entry["endings"]
+        total = sum(counts.values())
+        parts = [
+            (ending.value, counts[ending], round(100 * counts[ending] / total, 1))
+            for ending in Ending
+            if ending in counts
+        ]
+        found.append(Shares(doctor, parts))
+    return found
 
 
 @dataclass(frozen=True)

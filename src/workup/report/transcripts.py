@@ -30,7 +30,7 @@ class Player:
 
 
 @dataclass(frozen=True)
-class Line:
+class TranscriptTurn:
     """One turn: the action, the reply, and what it revealed.
 
     The action is `label` and `content`, or the raw text if that says more.
@@ -48,7 +48,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Side:
+class TranscriptEpisode:
     """One doctor's encounter."""
 
     doctor: str
@@ -58,7 +58,7 @@ class Side:
     reason: str
     questions: int
     reward: str
-    lines: list[Line]
+    lines: list[TranscriptTurn]
     missed: list[Fact]
 
     @property
@@ -73,7 +73,7 @@ class Meeting:
     """One case with everyone who played it; `group` says how they fared."""
 
     case: Case
-    sides: list[Side]
+    sides: list[TranscriptEpisode]
     group: str
 
     @property
@@ -82,7 +82,7 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Group:
+class OutcomeGroup:
     """Cases that went the same way, how many there are, and which are shown."""
 
     name: str
@@ -92,7 +92,7 @@ class Group:
 
 def groups(
     sides: Sequence[Sequence[Outcome]], *, between: str = " → ", most: int = MOST
-) -> list[Group]:
+) -> list[OutcomeGroup]:
     """The cases that all `sides` were judged on, by their verdicts, and those to show.
 
     The first samples count. Groups in which the sides disagree come first. The groups take turns;
@@ -116,12 +116,14 @@ def groups(
     chosen = set(turns[:most])
     names = {each: between.join(VERDICTS[verdict] for verdict in each) for each in order}
     return [
-        Group(names[each], len(found[each]), [case for case in found[each] if case in chosen])
+        OutcomeGroup(
+            names[each], len(found[each]), [case for case in found[each] if case in chosen]
+        )
         for each in order
     ]
 
 
-def shown(players: Sequence[Player], chosen: Sequence[Group]) -> Iterator[Meeting]:
+def shown(players: Sequence[Player], chosen: Sequence[OutcomeGroup]) -> Iterator[Meeting]:
     """The chosen cases, with each player's first judged episode."""
     for group in chosen:
         for case in group.cases:
@@ -191,14 +193,14 @@ def in_pages(meetings: Iterator[Meeting]) -> Iterator[list[Meeting]]:
         yield page
 
 
-def side(record: Record, label: str) -> Side:
+def side(record: Record, label: str) -> TranscriptEpisode:
     episode = record.episode
     reward = (
         equation(record.score.total, record.score.parts).removeprefix("reward ")
         if record.score
         else ""
     )
-    return Side(
+    return TranscriptEpisode(
         label,
         VERDICTS[record.correct],
         ", ".join(episode.answer),
@@ -211,7 +213,7 @@ def side(record: Record, label: str) -> Side:
     )
 
 
-def _lines(record: Record) -> Iterator[Line]:
+def _lines(record: Record) -> Iterator[TranscriptTurn]:
     facts = facts_by_id(record.episode.case)
     scores = record.score.turns if record.score else ()
     asked: set[str] = set()
@@ -221,18 +223,16 @@ def _lines(record: Record) -> Iterator[Line]:
         item = turn.observation.item
         label, content = _said(turn)
         found = [facts[id] for id in turn.observation.evidence if id in facts]
-        reply = _reply(turn, found)
+        reply = "\n".join(message.content for message in turn.observation.messages)
+        if found and reply.split() == " ".join(fact.text for fact in found).split():
+            reply = ""  # the findings are shown anyway, and say just that
         shown = f"{score:+.2f}".replace("-", "−") if score else ""
         repeated = bool(item) and item in asked
         understood = turn.observation.understood
-        yield Line(number, label, content, reply, origins(turn), found, repeated, understood, shown)
+        yield TranscriptTurn(
+            number, label, content, reply, origins(turn), found, repeated, understood, shown
+        )
         asked.add(item)
-
-
-def _reply(turn: Turn, found: Sequence[Fact]) -> str:
-    """What the doctor read, unless the findings that are shown anyway say just that."""
-    reply = "\n".join(message.content for message in turn.observation.messages)
-    return "" if found and reply.split() == " ".join(fact.text for fact in found).split() else reply
 
 
 def legend(meetings: Sequence[Meeting]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from workup.core.errors import UserError
 __all__ = ["FORMS", "JOINED", "SERVERS", "brought", "finder", "local", "open_retriever"]
 
 if TYPE_CHECKING:
-    from workup.retrieval.batching import Together
+    from workup.retrieval.batching import BatchedRetriever
     from workup.retrieval.fusion import Find
     from workup.retrieval.index import Index
 
@@ -27,13 +27,15 @@ JOINED = " + "
 SERVERS = ("http", "https", "qdrant", "opensearch")
 
 
-def open_retriever(spec: str, *, kind: str = "", seed: int = 0, patient: bool = True) -> Together:
+def open_retriever(
+    spec: str, *, kind: str = "", seed: int = 0, patient: bool = True
+) -> BatchedRetriever:
     """The library that `spec` names, as `finder` has it, for searches that come one by one."""
-    from workup.retrieval.batching import Together
+    from workup.retrieval.batching import BatchedRetriever
 
     find = finder(spec, kind=kind, seed=seed, patient=patient)
     here = not any(_scheme(one) in SERVERS for one in spec.split(JOINED))
-    return Together(find, library=spec, here=here)
+    return BatchedRetriever(find, library=spec, here=here)
 
 
 def finder(spec: str, *, kind: str = "", seed: int = 0, patient: bool = True) -> Find:

@@ -42,13 +42,13 @@ async def _away(find: Find, queries: Sequence[str], k: int) -> Sequence[Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Search:
     query: str
     k: int
     answer: asyncio.Future[Sequence[Passage]]
 
 
-class Together:
+class BatchedRetriever:
     """A `Retriever` over something that answers several searches at once.
 
     While one batch is away, those who ask meanwhile wait for the next. An error is the error of
@@ -65,7 +65,7 @@ class Together:
         self, find: Find, most: int = MOST, library: str = "", *, here: bool = False
     ) -> None:
         self._find, self._most, self.library, self._here = find, most, library, here
-        self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Asked]] = (
+        self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Search]] = (
             WeakKeyDictionary()
         )
         self._busy: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[None]] = (
@@ -79,7 +79,7 @@ class Together:
             return []
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sequence[Passage]] = loop.create_future()
-        self._waiting.setdefault(loop, []).append(_Asked(asked, k, answer))
+        self._waiting.setdefault(loop, []).append(_Search(asked, k, answer))
         if loop not in self._busy:
             self._busy[loop] = loop.create_task(self._serve(loop))
         return await answer
@@ -93,7 +93,7 @@ class Together:
         finally:
             del self._busy[loop]
 
-    async def _answer(self, batch: Sequence[_Asked]) -> None:
+    async def _answer(self, batch: Sequence[_Search]) -> None:
         """One call for all: the best passages for a smaller `k` are the first of a larger one."""
         if not batch:
             return

@@ -51,15 +51,14 @@ def fused(finds: Sequence[Find]) -> Find:
 def _join(rankings: Sequence[Sequence[Passage]], k: int) -> list[Passage]:
     known = {_said(passage): passage for ranking in rankings for passage in ranking}
     order = reciprocal_rank([[_said(passage) for passage in ranking] for ranking in rankings], k)
-    return [replace(known[said], id=_name(known[said]), score=score) for said, score in order]
+    return [
+        replace(known[said], id=f"{known[said].id}@{digest(known[said])}", score=score)
+        for said, score in order
+    ]
 
 
 def _said(passage: Passage) -> tuple[str, str, str]:
     return passage.id, passage.title, passage.text
-
-
-def _name(passage: Passage) -> str:
-    return f"{passage.id}@{digest(passage)}"
 
 
 def digest(passage: Passage) -> str:

@@ -11,6 +11,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -21,7 +22,7 @@ from workup.core.disk import hold
 from workup.core.errors import UserError, unknown
 from workup.retrieval import bm25, corpus, dense, sparse, store
 from workup.retrieval.fusion import DEPTH, reciprocal_rank
-from workup.retrieval.names import Names
+from workup.retrieval.names import PassageIds
 
 MANIFEST, PLAN = "manifest.json", "building.json"
 FORMAT = 2  # in format 1 two passages could have one id
@@ -311,7 +312,8 @@ class Index:
             raise unknown("kind of index", kind, known, more=f"in {folder}")
         chosen = settings.kinds if kind == HYBRID else [kind]
         return cls(
-            store.Store(folder), {name: _finder(folder / name, name, settings) for name in chosen}
+            store.PassageStore(folder),
+            {name: _finder(folder / name, name, settings) for name in chosen},
         )
 
     @classmethod
@@ -319,7 +321,7 @@ class Index:
         cls, documents: Iterable[Document], *, tokens: int = 256, language: str = "english"
     ) -> Index:
         """An index of `documents` by their words in memory, without a file."""
-        names = Names()
+        names = PassageIds()
         passages = [
             passage for document in documents for passage in store.cut(document, tokens, names)
         ]
@@ -341,11 +343,10 @@ class Index:
                 reciprocal_rank([[row for row, _ in one] for one in of_query], k)
                 for of_query in zip(*found, strict=True)
             ]
-        return [[self._scored(*hit) for hit in ranking] for ranking in rankings]
-
-    def _scored(self, row: int, score: float) -> Passage:
-        passage = self.passages[row]
-        return Passage(passage.id, passage.text, passage.title, score)
+        return [
+            [replace(self.passages[row], score=score) for row, score in ranking]
+            for ranking in rankings
+        ]
 
 
 def _finder(folder: Path, kind: str, settings: IndexSettings) -> Finder:

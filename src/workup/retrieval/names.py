@@ -26,7 +26,7 @@ AT_ONCE = 100_000
 """Records of the journal that are read at once."""
 
 
-class Names:
+class PassageIds:
     """The ids that one index has given so far.
 
     `folder` is that of the index; None keeps all in memory. `counts` is kept up to date: the
@@ -38,8 +38,11 @@ class Names:
     def __init__(self, folder: Path | None = None, counts: dict[str, int] | None = None) -> None:
         self.counts = dict.fromkeys(COUNTED, 0) if counts is None else counts
         self._folder = folder
-        self._table = _table(":memory:" if folder is None else str(_absent(folder / TABLE)))
-        if folder is not None:
+        if folder is None:
+            self._table = _table(":memory:")
+        else:
+            (folder / TABLE).unlink(missing_ok=True)  # a killed build left it there
+            self._table = _table(str(folder / TABLE))
             (folder / JOURNAL).touch()
             self._journal = (folder / JOURNAL).open("r+b", buffering=2**20)
             self._journal.truncate(self.counts["names"] * RECORD.size)
@@ -112,12 +115,6 @@ def _table(place: str) -> sqlite3.Connection:
     table.execute("CREATE TABLE taken (key INTEGER PRIMARY KEY, content INTEGER, last INTEGER)")
     table.execute("BEGIN")
     return table
-
-
-def _absent(path: Path) -> Path:
-    """`path`, without what a killed build left there."""
-    path.unlink(missing_ok=True)
-    return path
 
 
 def _parts(name: str, pieces: Sequence[str]) -> list[str]:

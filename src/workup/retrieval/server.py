@@ -27,7 +27,7 @@ from workup.core.case import Passage
 from workup.core.errors import UserError, WorkupError
 from workup.core.extras import wanted
 from workup.retrieval import words
-from workup.retrieval.batching import Together
+from workup.retrieval.batching import BatchedRetriever
 from workup.retrieval.index import Index
 from workup.retrieval.remote import contents
 
@@ -68,7 +68,7 @@ def _query(value: Any) -> Any:
     return words.query(value) if isinstance(value, str) else value
 
 
-class Asked(BaseModel):
+class SearchRequest(BaseModel):
     """The body of a request to /retrieve; a `topk` of 0 or none takes the server's own."""
 
     model_config = ConfigDict(extra="ignore")
@@ -146,7 +146,7 @@ class Service:
     def __init__(self, load: Callable[[], Index], limits: Limits = Limits()) -> None:
         self.limits = limits
         self._load = load
-        self._library: Together | None = None
+        self._library: BatchedRetriever | None = None
         self.figures = Figures()
 
     async def open(self, report: Callable[[Exception | None], None]) -> None:
@@ -156,7 +156,7 @@ class Service:
         except Exception as error:
             report(error)
             return
-        self._library = Together(index.find)
+        self._library = BatchedRetriever(index.find)
         self.figures.passages = len(index)
         report(None)
 
@@ -208,10 +208,10 @@ class Service:
             self.figures.arriving -= len(body)
         return bytes(body)
 
-    def _checked(self, body: bytes) -> Asked:
+    def _checked(self, body: bytes) -> SearchRequest:
         try:
             # Not pydantic's own parser: it refuses the whole text for one character of one string.
-            asked = Asked.model_validate(json.loads(body.decode("utf-8", "replace")))
+            asked = SearchRequest.model_validate(json.loads(body.decode("utf-8", "replace")))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"])) or "body"

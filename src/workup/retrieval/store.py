@@ -19,7 +19,7 @@ from workup.core.disk import whole_file
 from workup.core.errors import UserError
 from workup.retrieval import words
 from workup.retrieval.corpus import Fields, documents
-from workup.retrieval.names import COUNTED, Names
+from workup.retrieval.names import COUNTED, PassageIds
 from workup.retrieval.names import JOURNAL as NAMES
 
 LINES, PLACES, JOURNAL = "passages.jsonl", "passages.places", "passages.journal.json"
@@ -31,7 +31,7 @@ EVERY = 20_000
 """Passages between two points from which an interrupted build can go on."""
 
 
-class Store(Sequence[Passage]):
+class PassageStore(Sequence[Passage]):
     """The passages of a folder by row number.
 
     Many processes may open it at once; they share the memory it takes.
@@ -112,7 +112,7 @@ class _Writer:
         self.state: dict[str, int] = dict.fromkeys(noted, 0)
         if self._journal.exists():
             self.state = json.loads(self._journal.read_text())
-        self._names = Names(folder, self.state)
+        self._names = PassageIds(folder, self.state)
         self._lines = _at(folder / LINES, self.state["bytes"])
         self._places = _at(folder / PLACES, self.state["rows"] * PLACE.itemsize)
 
@@ -202,7 +202,7 @@ def write(
         return {"passages": writer.state["rows"], **{name: writer.state[name] for name in told_of}}
 
 
-def cut(document: Document, limit: int, names: Names) -> Iterator[Passage]:
+def cut(document: Document, limit: int, names: PassageIds) -> Iterator[Passage]:
     """A document's passages under the ids that `names` gives; none of an empty or repeated one."""
     pieces = [piece.strip() for piece in words.passages(document.text, limit) if piece.strip()]
     if not pieces and document.title.strip():

@@ -332,7 +332,9 @@ class Endpoint:
 
         choice, usage = answer.choices[0], answer.used()
         if isinstance(usage, str):
-            self._note(f"{self.name} {usage}: the ledger counts none")
+            note = f"{self.name} {usage}: the ledger counts none"
+            if note not in self.notes:
+                self.notes.append(note)
         text = without_keys(choice.message.content or "")
         truncated = choice.finish_reason == "length"
         if truncated and not text.strip():
@@ -391,10 +393,6 @@ class Endpoint:
         if self._structured == "json_object":
             body["response_format"] = {"type": "json_object"}
         body["messages"][-1]["content"] += in_words(request.schema)
-
-    def _note(self, note: str) -> None:
-        if note not in self.notes:
-            self.notes.append(note)
 
     async def _line(self) -> _LoopClients:
         loop = asyncio.get_running_loop()

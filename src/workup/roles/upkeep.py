@@ -113,7 +113,11 @@ def prune(
     check(replies, which)
     clause, values = which.where()
     found = replies.query(f"SELECT key, size FROM replies {clause} ORDER BY used, key", values)
-    doomed = found if limit is None else _until(found, _total(replies) - limit)
+    if limit is None:
+        doomed = found
+    else:
+        ((total,),) = replies.query("SELECT coalesce(sum(size), 0) FROM replies")
+        doomed = _until(found, total - limit)
     if doomed and not dry:
         with replies.transaction() as connection:
             connection.executemany(
@@ -254,8 +258,3 @@ def _until(found: list[tuple[Any, ...]], surplus: int) -> list[tuple[Any, ...]]:
         doomed.append((key, size))
         surplus -= size
     return doomed
-
-
-def _total(replies: Replies) -> int:
-    ((size,),) = replies.query("SELECT coalesce(sum(size), 0) FROM replies")
-    return int(size)

@@ -44,7 +44,7 @@ from workup.runs.files import (
     write_whole,
 )
 from workup.runs.record import Outcome, Record
-from workup.runs.store import Store, as_written, conditions
+from workup.runs.store import EpisodeStore, as_written, conditions
 from workup.runs.untouched import Untouched
 
 CHECKPOINTS = "checkpoints"
@@ -60,7 +60,7 @@ NOTED = (
 class Episodes(Sequence[Record]):
     """The records that fit a filter, read from disk when they are asked for."""
 
-    def __init__(self, store: Store, where: Mapping[str, Any]) -> None:
+    def __init__(self, store: EpisodeStore, where: Mapping[str, Any]) -> None:
         conditions(where)  # an unknown column is reported here, not at first use
         self._store, self._where = store, dict(where)
 
@@ -95,7 +95,7 @@ class Run:
         path: Path,
         config: Mapping[str, Any],
         versions: Mapping[str, Any],
-        store: type[Store] = Store,
+        store: type[EpisodeStore] = EpisodeStore,
     ) -> None:
         self.path, self.config, self.versions = path, config, versions
         self._metrics = JsonLines(path / "metrics.jsonl", checked.step)
@@ -129,7 +129,7 @@ class Run:
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: str | Path, store: type[Store] = Store) -> Run:
+    def open(cls, path: str | Path, store: type[EpisodeStore] = EpisodeStore) -> Run:
         """The run in `path`; with the store `untouched.Untouched` for one who changes nothing.
 
         Raises UserError when there is none, with the nearest one that exists, and DamagedError for
@@ -144,7 +144,7 @@ class Run:
         return run
 
     @property
-    def store(self) -> Store:
+    def store(self) -> EpisodeStore:
         """The database of the episodes, for queries of one's own."""
         return self._store
 

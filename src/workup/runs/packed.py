@@ -54,7 +54,7 @@ HELD = 2**20  # bytes of compressed parts that a reader keeps unpacked; ten time
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PackedEpisode:
     """One episode, ready for a block.
 
     `texts` are the opening and the turns, `told` scores, parts and measures as JSON. `logprobs`
@@ -104,7 +104,7 @@ class Sharing:
         self.last = last
         self._met: set[bytes] = set()
 
-    def pack(self, entries: Sequence[Entry]) -> tuple[dict[str, bytes], list[str]]:
+    def pack(self, entries: Sequence[PackedEpisode]) -> tuple[dict[str, bytes], list[str]]:
         """The parts of a block by column, and the texts that are shared from now on."""
         new: list[str] = []
         own: dict[str, int] = {}
@@ -189,7 +189,7 @@ def _floats(part: bytes) -> bytes:
     return bytes(whole)
 
 
-class Said:
+class UnpackedEpisode:
     """An episode's texts in their pieces, and its place among the floats of its block.
 
     `first_logprob` is where its log-probabilities begin, `advantages` where its advantages begin
@@ -211,10 +211,10 @@ class Connection(sqlite3.Connection):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        Blocks(self)
+        BlockReader(self)
 
 
-class Blocks:
+class BlockReader:
     """Reads the parts of blocks through a connection, and keeps those that were read last.
 
     Numbers of blocks are never used twice, so what was read stays right.
@@ -227,7 +227,10 @@ class Blocks:
         self._size = 0
         self._starts: list[int] = []
         self._like = b""
-        self._last: tuple[tuple[int, int], Said] = (-1, -1), Said([], 0, (0, 0))
+        self._last: tuple[tuple[int, int], UnpackedEpisode] = (
+            (-1, -1),
+            UnpackedEpisode([], 0, (0, 0)),
+        )
         self._columns: dict[str, Callable[[int, int], Any]] = {
             **{name: partial(self._told, place) for place, name in enumerate(TOLD)},
             **{name: getattr(self, f"_{name}") for name in SAID},
@@ -294,7 +297,7 @@ class Blocks:
         floats: bytes = self._read("advantages", block, _bytes)
         return floats[4 * start : 4 * end]
 
-    def _episode(self, block: int, number: int) -> Said:
+    def _episode(self, block: int, number: int) -> UnpackedEpisode:
         if self._last[0] != (block, number):  # several columns of one episode are read together
             own, episodes = self._read("said", block, _spread)
             numbers, first_logprob, advantages = episodes[number]
@@ -304,7 +307,7 @@ class Blocks:
                 size += len(texts[-1])
                 if size > LARGEST:
                     raise ValueError("an episode is larger than any that is written")
-            found = Said([each.split("\t") for each in texts], first_logprob, advantages)
+            found = UnpackedEpisode([each.split("\t") for each in texts], first_logprob, advantages)
             self._last = (block, number), found
         return self._last[1]
 
@@ -346,7 +349,7 @@ def _count(ids: str) -> int:
 
 
 def _spread(part: bytes) -> tuple[list[str], list[tuple[list[int], int, tuple[int, int]]]]:
-    """A block's own texts, and its episodes as `Blocks._episode` takes them."""
+    """A block's own texts, and its episodes as `BlockReader._episode` takes them."""
     count, *lines = opened(part)
     own = lines[: int(count)]
     episodes = []

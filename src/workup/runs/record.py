@@ -31,7 +31,7 @@ from workup.core.episode import (
 )
 from workup.core.errors import WorkupError
 from workup.runs import transcript
-from workup.runs.packed import Entry, text
+from workup.runs.packed import PackedEpisode, text
 
 encode = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
@@ -96,7 +96,7 @@ def columns(record: Record) -> tuple[Any, ...]:
     return episode.ending.value, episode.reason, correct, episode.questions, total
 
 
-def entry(record: Record) -> Entry:
+def entry(record: Record) -> PackedEpisode:
     """The rest of the record, for a block.
 
     Raises WorkupError when a score or measure is no finite number, which is a bug of the reward or
@@ -121,7 +121,7 @@ def entry(record: Record) -> Entry:
             f"transcript, and {len(logprobs)} log-probabilities for {drawn} of the doctor's own"
         )
     texts = list(_texts(episode))
-    return Entry(texts, (scores, parts, measures), logprobs, array("f", record.advantages))
+    return PackedEpisode(texts, (scores, parts, measures), logprobs, array("f", record.advantages))
 
 
 def _texts(episode: Episode) -> Iterator[str]:

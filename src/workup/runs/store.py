@@ -32,7 +32,7 @@ from workup.runs.files import DamagedError, clear_errors
 from workup.runs.packed import (
     PER_BLOCK,
     Connection,
-    Entry,
+    PackedEpisode,
     Sharing,
     likeness,
     opened,
@@ -77,7 +77,7 @@ _FETCHED = 256  # episodes in memory at a time
 _WAL_PAGES = 4_096  # 16 MiB between checkpoints
 
 
-class Store:
+class EpisodeStore:
     """The open database; made on the first write, absent until then."""
 
     def __init__(self, path: Path) -> None:
@@ -113,7 +113,10 @@ class Store:
                     )
 
     def _write_block(
-        self, connection: sqlite3.Connection, place: tuple[Any, ...], entries: Sequence[Entry]
+        self,
+        connection: sqlite3.Connection,
+        place: tuple[Any, ...],
+        entries: Sequence[PackedEpisode],
     ) -> int:
         """Writes a block and what it shares from now on; returns its number."""
         sharing = self._sharing = self._shared(connection)

@@ -36,7 +36,8 @@ def show(
             console.print(Text(message.content))
     console.print(_table(episode, score.turns if score else ()))
     console.print(_missed(episode))
-    console.print(Text("criticality  ") + _legend())
+    marks = [Text(f"{weight} {NAMES[weight]}", style=STYLES[weight]) for weight in (0, 1, 2, 3)]
+    console.print(Text("criticality  ") + Text("  ").join(marks))
 
 
 def _table(episode: Episode, scores: Sequence[float]) -> Table:
@@ -76,12 +77,6 @@ def _missed(episode: Episode) -> Text:
         for fact in missed
     ]
     return Text("\n").join(lines)
-
-
-def _legend() -> Text:
-    return Text("  ").join(
-        Text(f"{weight} {NAMES[weight]}", style=STYLES[weight]) for weight in (0, 1, 2, 3)
-    )
 
 
 def facts_by_id(case: Case) -> dict[str, Fact]:

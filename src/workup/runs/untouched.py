@@ -24,13 +24,13 @@ from typing import Any
 from workup.core.errors import UserError
 from workup.runs.files import DamagedError, damage, present
 from workup.runs.packed import LARGEST, Connection
-from workup.runs.store import Store, refuse_others, written
+from workup.runs.store import EpisodeStore, refuse_others, written
 
 Stamp = tuple[int, ...]
 _TRIES, _PAUSE = 5, 0.05  # attempts to read a file that is being replaced; seconds between
 
 
-class Untouched(Store):
+class Untouched(EpisodeStore):
     """The episodes of a run whose folder stays as it is: same bytes, same times, no new file."""
 
     def query(self, text: str, values: Sequence[Any] = ()) -> Iterator[sqlite3.Row]:

@@ -17,15 +17,13 @@ def lines(doctors: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
     `doctors` are entries as in summary.json. A metric that was not measured warns of nothing.
     """
-    return [
-        f"{doctor}: {caveat.text.format(share=f'{100 * share:.0f} %')}"
-        for doctor, entry in doctors.items()
-        for name in sorted(entry, key=lambda name: metric(name).rank)
-        if (caveat := metric(name).caveat) and (share := _mean(entry, name)) is not None
-        if share > caveat.above
-    ]
-
-
-def _mean(entry: Mapping[str, Any], metric: str) -> float | None:
-    found = entry[metric]
-    return found["mean"] if isinstance(found, Mapping) else None
+    found = []
+    for doctor, entry in doctors.items():
+        for name in sorted(entry, key=lambda name: metric(name).rank):
+            caveat, figure = metric(name).caveat, entry[name]
+            if caveat is None or not isinstance(figure, Mapping):
+                continue
+            if figure["mean"] is not None and figure["mean"] > caveat.above:
+                share = f"{100 * figure['mean']:.0f} %"
+                found.append(f"{doctor}: {caveat.text.format(share=share)}")
+    return found

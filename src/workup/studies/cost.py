@@ -56,7 +56,7 @@ class Settings(SourceSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class CostCondition:
     """What is varied: the tolerance, and how many facts F has (None: the case's own)."""
 
     epsilon: float
@@ -72,7 +72,7 @@ class Timed:
 
     policy: str
     case: str
-    condition: Condition
+    condition: CostCondition
     facts: int
     seconds: float
     orders: int
@@ -91,7 +91,7 @@ class ConditionFigures:
     """
 
     policy: str
-    condition: Condition
+    condition: CostCondition
     seconds: Estimate
     deviation: float
     times: float
@@ -136,15 +136,15 @@ class Cost(Result):
             "Seed": str(self.seed),
         }
 
-    def of(self, policy: str, condition: Condition) -> list[Timed]:
+    def of(self, policy: str, condition: CostCondition) -> list[Timed]:
         return [each for each in self.timed if (each.policy, each.condition) == (policy, condition)]
 
-    def mean(self, policy: str, condition: Condition, of: Callable[[Timed], float]) -> Estimate:
+    def mean(self, policy: str, condition: CostCondition, of: Callable[[Timed], float]) -> Estimate:
         """The mean over cases."""
         own = self.of(policy, condition)
         return interval([float(of(e)) for e in own], [e.case for e in own], seed=self.seed)
 
-    def ratio(self, one: tuple[str, Condition], other: tuple[str, Condition]) -> float:
+    def ratio(self, one: tuple[str, CostCondition], other: tuple[str, CostCondition]) -> float:
         """The ratio of `one`'s time to `other`'s: the median over the cases that both have.
 
         A median is not affected by a short load of the machine.
@@ -156,12 +156,12 @@ class Cost(Result):
         return float(np.median(both)) if both else float("nan")
 
     @property
-    def epsilons(self) -> list[Condition]:
+    def epsilons(self) -> list[CostCondition]:
         found = {each.condition for each in self.timed if each.condition.facts is None}
         return sorted(found, key=lambda condition: -condition.epsilon)
 
     @property
-    def sizes(self) -> list[Condition]:
+    def sizes(self) -> list[CostCondition]:
         return sorted(
             {each.condition for each in self.timed if each.condition.facts is not None},
             key=lambda c: c.facts or 0,
@@ -177,7 +177,7 @@ class Cost(Result):
             for condition in conditions
         ]
 
-    def _row(self, policy: str, condition: Condition, base: Condition) -> ConditionFigures:
+    def _row(self, policy: str, condition: CostCondition, base: CostCondition) -> ConditionFigures:
         own = self.of(policy, condition)
         error = [each.error for each in own if np.isfinite(each.error)]
         spread = [each.seconds for each in own]
@@ -296,7 +296,7 @@ class Cost(Result):
 
 
 def _curves(
-    rows: Sequence[ConditionFigures], along: Callable[[Condition], float], x: str
+    rows: Sequence[ConditionFigures], along: Callable[[CostCondition], float], x: str
 ) -> Markup:
     def series(field: str) -> plots.Curves:
         by: dict[str, list[tuple[float, Estimate]]] = {}
@@ -332,8 +332,11 @@ class Stopwatch:
     seed: int
 
     @property
-    def conditions(self) -> list[Condition]:
-        return [*map(Condition, self.epsilons), *(Condition(MIDDLE, size) for size in self.sizes)]
+    def conditions(self) -> list[CostCondition]:
+        return [
+            *map(CostCondition, self.epsilons),
+            *(CostCondition(MIDDLE, size) for size in self.sizes),
+        ]
 
     async def time(
         self, policies: Mapping[str, LanguageModel], tick: Callable[[], None]
@@ -357,7 +360,7 @@ class Stopwatch:
         return found
 
     async def _estimate(
-        self, policy: str, likelihood: Likelihood, case: Case, condition: Condition
+        self, policy: str, likelihood: Likelihood, case: Case, condition: CostCondition
     ) -> Timed | None:
         scorer = likelihood.scorer
         scorer.refresh()

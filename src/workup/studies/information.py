@@ -18,7 +18,7 @@ from workup.core.statistics import SHARE
 from workup.loops.evaluation.arms import labels
 from workup.runs.settings import in_full
 from workup.studies.base import arms, plots
-from workup.studies.base.arms import Arm, Comparison, Played, on_the_same_cases, settings_of
+from workup.studies.base.arms import Comparison, Played, StudyArm, on_the_same_cases, settings_of
 from workup.studies.base.likelihood import opened
 from workup.studies.base.result import Section
 from workup.studies.base.task import Numbers, SourceSettings, Study, StudyTask
@@ -69,7 +69,7 @@ class Information(Comparison):
 
 def planned(
     values: Mapping[str, Any], policies: Sequence[str], shares: Sequence[float]
-) -> list[Arm]:
+) -> list[StudyArm]:
     """Every policy at every share.
 
     Raises UserError for shares that are none, or not in ascending order.
@@ -81,7 +81,9 @@ def planned(
     short, values = labels(policies), on_the_same_cases(values, policies)
     asked = in_full(values.get("environment"))
     return [
-        Arm(short[p], f"{share:g}", settings_of(values, p, environment={**asked, "share": share}))
+        StudyArm(
+            short[p], f"{share:g}", settings_of(values, p, environment={**asked, "share": share})
+        )
         for p in policies
         for share in shares
     ]

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -190,19 +191,14 @@ class QuestionQuality(Result):
     @cached_property
     def levels(self) -> list[ScaleFigures]:
         """Every scale of every run, also OVERALL, and GAIN where it is measured."""
-        return [
-            ScaleFigures(run, scale, self._level(run, scale), self._change(run, scale))
-            for run in self.runs
-            for scale in self.shown
-        ]
-
-    def _level(self, run: str, scale: str) -> Estimate:
-        values, cases = self._values(run, scale)
-        return interval(values, cases, seed=self.seed)
-
-    def _change(self, run: str, scale: str) -> Estimate:
-        first = self._values(self.runs[0], scale)
-        return paired(self._values(run, scale), first, seed=self.seed)
+        figures = []
+        for run, scale in product(self.runs, self.shown):
+            values, cases = self._values(run, scale)
+            first = self._values(self.runs[0], scale)
+            level = interval(values, cases, seed=self.seed)
+            change = paired((values, cases), first, seed=self.seed)
+            figures.append(ScaleFigures(run, scale, level, change))
+        return figures
 
     def _values(self, run: str, scale: str) -> tuple[list[float | None], list[str]]:
         own = [each for each in self.rated if each.run == run]

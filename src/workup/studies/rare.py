@@ -33,15 +33,15 @@ from workup.retrieval.hpo.phenotypes import (
     RATIO,
     SIMILAR,
     WORDS,
-    Findings,
     LikelihoodRatio,
+    PatientFindings,
     Profiles,
     Similarity,
     by_words,
     named,
     ordered,
 )
-from workup.retrieval.hpo.release import DATABASE, Release
+from workup.retrieval.hpo.release import DATABASE, HpoRelease
 from workup.retrieval.index import Index
 from workup.studies.base.result import DASH, Result, Section, for_each, left_out, plain, sheet
 from workup.studies.base.task import SourceSettings, Study, StudyTask
@@ -75,7 +75,7 @@ class Settings(SourceSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class TruthRank:
     """Where a ranking has the truth, from 1; 0 where it does not.
 
     `series` is the first place of any disease whose name is the truth's without the number of a
@@ -87,7 +87,7 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class RankedCase:
     """One case: where each ranker has its disease, in each state of knowledge.
 
     They are STATES, or UNTOLD alone.
@@ -95,7 +95,7 @@ class Placed:
 
     case: str
     disease: str
-    ranks: Mapping[tuple[str, str], Rank]
+    ranks: Mapping[tuple[str, str], TruthRank]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Rare(Result):
     seed: int
     diseases: int
     attribution: str
-    placed: tuple[Placed, ...]
+    placed: tuple[RankedCase, ...]
     left_out: Mapping[str, int]
 
     @property
@@ -154,7 +154,7 @@ class Rare(Result):
         means = [fmean(values) for values in hits.values()]
         return interval(means, [*hits], bounds=SHARE, seed=self.seed)
 
-    def _share(self, state: str, ranker: str, of: Callable[[Rank], float]) -> Estimate:
+    def _share(self, state: str, ranker: str, of: Callable[[TruthRank], float]) -> Estimate:
         """A mean over cases; whole diseases are drawn for its interval."""
         placed = self._in(state)
         values = [of(each.ranks[state, ranker]) for each in placed]
@@ -166,7 +166,7 @@ class Rare(Result):
         """The states in which some case is scored."""
         return [state for state in (*STATES, UNTOLD) if self._in(state)]
 
-    def _in(self, state: str) -> list[Placed]:
+    def _in(self, state: str) -> list[RankedCase]:
         """The cases that are scored in this state: the same ones in all of STATES."""
         return [each for each in self.placed if (state, RATIO) in each.ranks]
 
@@ -242,17 +242,17 @@ def ranked(source: Source, place: str, n: int, seed: int, tick: Callable[[], Non
     A case of which no publication is known is scored with all annotations alone (UNTOLD). Raises
     UserError for a release that cannot be read, and where no case can be scored.
     """
-    release = Release.open(place)
+    release = HpoRelease.open(place)
     tested = frozenset().union(*map(publications, source.test))
     ranking = Ranking(release, tested, seed)
-    placed: list[Placed] = []
+    placed: list[RankedCase] = []
     left_out: Counter[str] = Counter()
     for case in evenly_spaced(source.test, n):
         disease = next((code for code in case.truth.codes if code.startswith(DATABASE)), "")
         if why := ranking.unscored(disease, publications(case)):
             left_out[why] += 1
         else:
-            placed.append(Placed(case.id, disease, ranking.ranks(case, disease)))
+            placed.append(RankedCase(case.id, disease, ranking.ranks(case, disease)))
         tick()
     if not placed:
         reasons = "; ".join(f"{count:,}: {why}" for why, count in left_out.items())
@@ -267,7 +267,7 @@ class Ranking:
     `tested` are the publications of all test cases.
     """
 
-    def __init__(self, release: Release, tested: frozenset[str], seed: int) -> None:
+    def __init__(self, release: HpoRelease, tested: frozenset[str], seed: int) -> None:
         self._release, self._seed, self._tested = release, seed, tested
         self._whole, self._rest = Profiles(release), Profiles(release, tested)
         self._exact = {
@@ -294,20 +294,20 @@ class Ranking:
             return NOTHING[OWN]
         return "" if self._rest.annotated(disease) else NOTHING[TESTED]
 
-    def ranks(self, case: Case, disease: str) -> dict[tuple[str, str], Rank]:
+    def ranks(self, case: Case, disease: str) -> dict[tuple[str, str], TruthRank]:
         """Where each ranker has the disease in each state, or in UNTOLD alone."""
         facts = (*case.given, *case.truth.facts)
         present = tuple(fact.id for fact in facts)
-        found: dict[tuple[str, str], Rank] = {}
+        found: dict[tuple[str, str], TruthRank] = {}
         passages = by_words(self._index, (fact.item for fact in facts))
         for state in STATES if publications(case) else (UNTOLD,):
             own = publications(case) if state == OWN else NOBODYS
             ratio, similar = self._exact[TESTED if state == TESTED else ALL]
-            told = Findings(present, own=own)
+            told = PatientFindings(present, own=own)
             scores = {
                 SIMILAR: similar.scores(told),
                 RATIO: ratio.scores(told),
-                EXCLUDING: ratio.scores(Findings(present, excluded(case), own)),
+                EXCLUDING: ratio.scores(PatientFindings(present, excluded(case), own)),
             }
             for ranker, each in scores.items():
                 order = ordered(each, self._seed, case.id)
@@ -317,15 +317,10 @@ class Ranking:
             found[state, WORDS] = self._rank(np.array(rows, int), disease)
         return found
 
-    def _rank(self, order: NDArray[np.intp], disease: str) -> Rank:
+    def _rank(self, order: NDArray[np.intp], disease: str) -> TruthRank:
         own, series = [self._whole.row[disease]], self._series[self._series_of[disease]]
-        return Rank(*(_first(order, rows) for rows in (own, series)))
-
-
-def _first(order: NDArray[np.intp], rows: Sequence[int]) -> int:
-    """The first place, from 1, of any of `rows`; 0 if none is there."""
-    hits = np.flatnonzero(np.isin(order, rows))
-    return int(hits[0]) + 1 if len(hits) else 0
+        hits = [np.flatnonzero(np.isin(order, rows)) for rows in (own, series)]
+        return TruthRank(*(int(places[0]) + 1 if len(places) else 0 for places in hits))
 
 
 def run(task: StudyTask) -> Rare:

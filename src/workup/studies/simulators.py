@@ -15,7 +15,7 @@ from workup.loops.evaluation.arms import labels
 from workup.loops.staff import EXACT
 from workup.runs.settings import PolicySettings
 from workup.studies.base import arms, plots
-from workup.studies.base.arms import Arm, Comparison, Played, on_the_same_cases, settings_of
+from workup.studies.base.arms import Comparison, Played, StudyArm, on_the_same_cases, settings_of
 from workup.studies.base.likelihood import opened
 from workup.studies.base.result import Section
 from workup.studies.base.task import Names, SourceSettings, Study, StudyTask
@@ -78,28 +78,31 @@ class Simulators(Comparison):
 
 def planned(
     values: Mapping[str, Any], policies: Sequence[str], others: Sequence[str] = ()
-) -> list[Arm]:
+) -> list[StudyArm]:
     """Every policy with the embedded patient and with those that models play.
 
     `others` are further patient models. Raises UserError if no model plays the patient, or the
     environment has none.
     """
     named, values = labels(policies), on_the_same_cases(values, policies)
-    planned: list[Arm] = []
+    planned: list[StudyArm] = []
     for policy in policies:
         base = settings_of(values, policy)
         _check(base)
         for patient, changes in _patients(base, others).items():
             roles = {**(values.get("roles") or {}), **changes.pop("roles")}
             planned.append(
-                Arm(named[policy], patient, settings_of(values, policy, roles=roles, **changes))
+                StudyArm(
+                    named[policy], patient, settings_of(values, policy, roles=roles, **changes)
+                )
             )
     return planned
 
 
 def _patients(base: PolicySettings, others: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What each patient changes in the settings."""
-    patient, checker = (_played(base, role) for role in ("patient", "checker"))
+    specs = (base.roles.get(role, EXACT) for role in ("patient", "checker"))
+    patient, checker = (None if spec == EXACT else spec for spec in specs)
     if patient is None:
         raise UserError(
             "the study compares patients: name a model as one, as in roles.patient=endpoint:NAME"
@@ -119,11 +122,6 @@ def _patients(base: PolicySettings, others: Sequence[str]) -> dict[str, dict[str
         f"{DEFAULT}, {name}": {"roles": {**bare, "patient": name}, "environment": plain}
         for name in others
     }
-
-
-def _played(settings: PolicySettings, role: str) -> str | None:
-    spec = settings.roles.get(role, EXACT)
-    return None if spec == EXACT else spec
 
 
 def _check(base: PolicySettings) -> None:

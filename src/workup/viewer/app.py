@@ -21,7 +21,7 @@ from workup.viewer.asking import AddressError, address
 from workup.viewer.documents import Comparisons, document
 from workup.viewer.guard import DOCUMENT, READING, TOKEN, Gate
 from workup.viewer.pages import MissingError
-from workup.viewer.shown import Shown
+from workup.viewer.shown import ShownRun
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -46,10 +46,10 @@ ASSETS = {
 }
 
 
-class Pages:
+class ViewerPages:
     """Answers the requests."""
 
-    def __init__(self, shown: Mapping[str, Shown]) -> None:
+    def __init__(self, shown: Mapping[str, ShownRun]) -> None:
         self.shown = shown
         self.comparisons = Comparisons()
 
@@ -100,10 +100,10 @@ class Pages:
     def missing(self, request: Request, error: Exception) -> Response:
         return self._answer("told.html", lambda: {"told": "there is no such page"}, 404)
 
-    def _run(self, request: Request) -> Shown:
+    def _run(self, request: Request) -> ShownRun:
         return self._shown(request.path_params["run"])
 
-    def _shown(self, name: str) -> Shown:
+    def _shown(self, name: str) -> ShownRun:
         if name not in self.shown:
             raise MissingError(f"no run called '{name[:200]}' is shown here")
         if self.shown[name].withheld:
@@ -176,10 +176,10 @@ def asset(name: str) -> str:
     return resources.files("workup.report").joinpath(f"templates/{name}").read_text("utf-8") + own
 
 
-def application(shown: Mapping[str, Shown]) -> ASGIApp:
+def application(shown: Mapping[str, ShownRun]) -> ASGIApp:
     """The pages as an ASGI application, which belongs behind a gate."""
     route = wanted("starlette.routing").Route
-    answers = Pages(shown)
+    answers = ViewerPages(shown)
     compile_templates()
     routes = [
         route("/", answers.runs),
@@ -241,7 +241,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerAddress:
     """Where a server listens: port 0 takes a free one. `names` are what it is called besides."""
 
     host: str
@@ -277,7 +277,7 @@ class Place:
             running.run(sockets=[sock])
 
 
-def serve(shown: Mapping[str, Shown], place: Place) -> None:
+def serve(shown: Mapping[str, ShownRun], place: ServerAddress) -> None:
     """Serves until interrupted, and prints the link with its token.
 
     Raises UserError where the address is taken, and for restricted runs on an address that other

@@ -43,14 +43,14 @@ class AddressError(UserError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListPosition:
     """Where a list is cut: behind (or before) this value and row."""
 
     value: str | float | None
     id: int
 
     @classmethod
-    def read(cls, text: str) -> Place:
+    def read(cls, text: str) -> ListPosition:
         try:
             value, id = json.loads(text)
             if not isinstance(value, str | int | float | None) or type(id) is not int:
@@ -68,7 +68,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ListQuery:
     """The filters, the order and the place of a list."""
 
     same: Mapping[str, str] = field(default_factory=dict)
@@ -78,11 +78,11 @@ class Asked:
     text: str = ""
     sort: str = NEWEST
     descending: bool = True
-    after: Place | None = None
-    before: Place | None = None
+    after: ListPosition | None = None
+    before: ListPosition | None = None
 
     @classmethod
-    def read(cls, query: Mapping[str, str]) -> Asked:
+    def read(cls, query: Mapping[str, str]) -> ListQuery:
         """The list that an address asks for; raises AddressError for one that cannot be answered.
 
         Empty values are no filters. A stage "" is asked for as "-".
@@ -95,7 +95,9 @@ class Asked:
         order = given.get("order", "down" if sort == NEWEST else "up")
         if order not in ("up", "down"):
             raise AddressError(f"order is up or down, not '{order}'")
-        places = {name: Place.read(given[name]) for name in ("after", "before") if name in given}
+        places = {
+            name: ListPosition.read(given[name]) for name in ("after", "before") if name in given
+        }
         return cls(
             {name: "" if given[name] == "-" else given[name] for name in SAME if name in given},
             {name: given[name] for name in WITHIN if name in given},
@@ -128,13 +130,15 @@ class Asked:
     def filtered(self) -> bool:
         return bool(self.same or self.within or self.verdict or self.steps or self.text)
 
-    def at(self, after: Place | None = None, before: Place | None = None) -> Asked:
+    def at(
+        self, after: ListPosition | None = None, before: ListPosition | None = None
+    ) -> ListQuery:
         """The same list from another place."""
         return replace(self, after=after, before=before)
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class SqlStatement:
     """A list as SQL over the table `columns`; `column` is what it is sorted by."""
 
     column: str
@@ -144,7 +148,7 @@ class Statement:
     backwards: bool
 
     @classmethod
-    def of(cls, asked: Asked, measures: Mapping[str, str]) -> Statement:
+    def of(cls, asked: ListQuery, measures: Mapping[str, str]) -> SqlStatement:
         """The statement for a list. Raises AddressError for an order that the run does not have."""
         column = SORTS.get(asked.sort) or measures.get(asked.sort)
         if column is None:
@@ -162,7 +166,7 @@ class Statement:
         return cls(column, where, values, order, backwards)
 
 
-def _filters(asked: Asked) -> Iterator[tuple[str, tuple[Any, ...]]]:
+def _filters(asked: ListQuery) -> Iterator[tuple[str, tuple[Any, ...]]]:
     for name, value in asked.same.items():
         yield f"{name} = ?", (value,)
     for name, value in asked.within.items():
@@ -173,7 +177,7 @@ def _filters(asked: Asked) -> Iterator[tuple[str, tuple[Any, ...]]]:
         yield "step BETWEEN ? AND ?", asked.steps
 
 
-def _beyond(column: str, place: Place, asked: Asked) -> tuple[str, tuple[Any, ...]]:
+def _beyond(column: str, place: ListPosition, asked: ListQuery) -> tuple[str, tuple[Any, ...]]:
     """What comes behind a place, or before it; undefined values come last in either order."""
     backwards = asked.before is not None
     sign = "<" if asked.descending != backwards else ">"

@@ -24,7 +24,7 @@ ENDINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BlindTurn:
     """One question, order or search, and what came back."""
 
     number: int
@@ -34,17 +34,17 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class BlindEpisode:
     """One episode; `name` is A or B, or "" where it stands alone."""
 
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[BlindTurn, ...]
     answer: str
     ending: str
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AnswerChoice:
     """A value with the words and the key that are shown for it; no key where the words are it."""
 
     value: str
@@ -54,19 +54,19 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FormQuestion:
     """A question of the form; `field` is its name in it, `side` the episode that it is about."""
 
     field: str
     side: str
     ask: str
     hint: str
-    choices: tuple[Choice, ...]
+    choices: tuple[AnswerChoice, ...]
     missing: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class BlindCase:
     """What the doctors were told at first, and what was recorded."""
 
     presentation: str
@@ -76,10 +76,10 @@ class Patient:
     findings: tuple[str, ...]
 
 
-def patient(review: Review, record: Record) -> Patient:
+def patient(review: Review, record: Record) -> BlindCase:
     """Without the recorded diagnosis and findings where the review does not show them."""
     case, told = record.episode.case, review.manifest.truth
-    return Patient(
+    return BlindCase(
         case.presentation,
         case.question,
         case.options,
@@ -88,21 +88,21 @@ def patient(review: Review, record: Record) -> Patient:
     )
 
 
-def side(record: Record, name: str) -> Side:
+def side(record: Record, name: str) -> BlindEpisode:
     episode = record.episode
     facts = {id: fact.text for id, fact in facts_by_id(episode.case).items()}
     asked = [turn for turn in episode.turns if turn.action.kind != DIAGNOSE]
     steps = tuple(_step(number, turn, facts) for number, turn in enumerate(asked, start=1))
-    return Side(name, steps, ", ".join(episode.answer), ENDINGS.get(episode.ending, ""))
+    return BlindEpisode(name, steps, ", ".join(episode.answer), ENDINGS.get(episode.ending, ""))
 
 
-def _step(number: int, turn: Turn, facts: Mapping[str, str]) -> Step:
+def _step(number: int, turn: Turn, facts: Mapping[str, str]) -> BlindTurn:
     kind, content = turn.action.kind, ", ".join(turn.action.content)
     reply = "\n".join(message.content for message in turn.observation.messages)
     told = "\n".join(facts[id] for id in turn.observation.evidence if id in facts)
     if kind == MALFORMED:
-        return Step(number, "unreadable", turn.completion.text.strip(), reply or told)
-    return Step(number, kind, content, reply or told)
+        return BlindTurn(number, "unreadable", turn.completion.text.strip(), reply or told)
+    return BlindTurn(number, kind, content, reply or told)
 
 
 def fields(review: Review) -> list[tuple[str, str, Question]]:
@@ -118,17 +118,19 @@ def fields(review: Review) -> list[tuple[str, str, Question]]:
 
 def asked(
     review: Review, given: Mapping[str, str | None], *, missing: Sequence[str] = ()
-) -> Iterator[Asked]:
+) -> Iterator[FormQuestion]:
     """The form of an item with what was said; the fields in `missing` are marked."""
     for field, letter, question in fields(review):
         words = {word: word for word in question.answers}
         if question.pairs:
             words = {word: "equally good" if word == EQUAL else word for word in words}
         choices = [
-            Choice(word, shown, "" if shown == str(key) else str(key), given.get(field) == word)
+            AnswerChoice(
+                word, shown, "" if shown == str(key) else str(key), given.get(field) == word
+            )
             for key, (word, shown) in enumerate(words.items(), start=1)
         ]
-        unsure = Choice("", CANNOT, "0", field in given and given[field] is None)
-        yield Asked(
+        unsure = AnswerChoice("", CANNOT, "0", field in given and given[field] is None)
+        yield FormQuestion(
             field, letter, question.ask, question.hint, (*choices, unsure), field in missing
         )

@@ -20,7 +20,7 @@ from workup.report import compare
 from workup.runs.files import present
 from workup.viewer.asking import AddressError
 from workup.viewer.pages import REPORT, MissingError
-from workup.viewer.shown import Shown
+from workup.viewer.shown import ShownRun
 
 LARGEST = 128 * 2**20  # bytes of a page
 TRANSCRIPTS = "transcripts"
@@ -29,7 +29,7 @@ KEPT = 4  # comparisons in memory
 MOST = 12  # runs of one comparison
 
 
-def document(shown: Shown, page: str | None = None) -> bytes:
+def document(shown: ShownRun, page: str | None = None) -> bytes:
     """The run's report, or the page of transcripts called `page`.
 
     Raises MissingError where there is none, and DamagedError for one that is no file in the run's
@@ -53,7 +53,7 @@ class Comparisons:
         self._made: dict[str, Mapping[str, bytes]] = {}  # key → name of a page → its content
         self._lock = threading.Lock()
 
-    def make(self, runs: Sequence[Shown]) -> str:
+    def make(self, runs: Sequence[ShownRun]) -> str:
         """Compares runs anew, and returns the key of their pages.
 
         One comparison is made at a time. Raises UserError as `workup.report.compare` does.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from workup.runs.record import encode, turns_of
 from workup.runs.store import as_written
-from workup.viewer.asking import PAGE, Asked, Place, Statement
+from workup.viewer.asking import PAGE, ListPosition, ListQuery, SqlStatement
 from workup.viewer.columns import Columns
 
 SECONDS = 0.3  # seconds that one page may search for a text
@@ -29,20 +29,22 @@ class Listing:
     behind (or before) the place were looked at; `unsearched` is where to go on, if time ran out.
     """
 
-    places: Sequence[Place]
+    places: Sequence[ListPosition]
     total: int
-    before: Place | None
-    after: Place | None
+    before: ListPosition | None
+    after: ListPosition | None
     searched: int = 0
-    unsearched: Place | None = None
+    unsearched: ListPosition | None = None
 
 
-def listed(columns: Columns, asked: Asked, most: int = PAGE, seconds: float = SECONDS) -> Listing:
+def listed(
+    columns: Columns, asked: ListQuery, most: int = PAGE, seconds: float = SECONDS
+) -> Listing:
     """A page of the list.
 
     Raises AddressError for an order that the run does not have, UserError for a damaged file.
     """
-    whole = Statement.of(asked.at(), columns.measures)
+    whole = SqlStatement.of(asked.at(), columns.measures)
     counted = f"SELECT COUNT(*) FROM columns WHERE {whole.where}"
     total = int(columns.rows(counted, whole.values)[0][0])
     if not asked.text:
@@ -50,18 +52,18 @@ def listed(columns: Columns, asked: Asked, most: int = PAGE, seconds: float = SE
     return _searched(columns, asked, most, total, seconds)
 
 
-def _places(columns: Columns, asked: Asked, most: int) -> list[Place]:
+def _places(columns: Columns, asked: ListQuery, most: int) -> list[ListPosition]:
     """The first of those that fit all filters but the text, behind (or before) the list's place."""
-    statement = Statement.of(asked, columns.measures)
+    statement = SqlStatement.of(asked, columns.measures)
     rows = columns.rows(
         f"SELECT {statement.column}, id FROM columns WHERE {statement.where} "
         f"ORDER BY {statement.order} LIMIT ?",
         (*statement.values, most),
     )
-    return [Place(*row) for row in rows]
+    return [ListPosition(*row) for row in rows]
 
 
-def _page(found: list[Place], asked: Asked, most: int, total: int) -> Listing:
+def _page(found: list[ListPosition], asked: ListQuery, most: int, total: int) -> Listing:
     """The first `most` of the places that were found, in the list's order."""
     more, found = len(found) > most, found[:most]
     if asked.before is not None:
@@ -71,9 +73,9 @@ def _page(found: list[Place], asked: Asked, most: int, total: int) -> Listing:
     return Listing(found, total, before, found[-1] if more else None)
 
 
-def _searched(columns: Columns, asked: Asked, most: int, total: int, seconds: float) -> Listing:
+def _searched(columns: Columns, asked: ListQuery, most: int, total: int, seconds: float) -> Listing:
     ends = time.monotonic() + seconds
-    hits: list[Place] = []
+    hits: list[ListPosition] = []
     searched, unsearched = 0, None
     onward, size = asked, _READ
     while len(hits) <= most and (places := _places(columns, onward, size)):

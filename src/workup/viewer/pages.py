@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from workup.core.case import Case
-from workup.core.episode import DIAGNOSE, Turn
+from workup.core.episode import DIAGNOSE
 from workup.metrics.known import metric
 from workup.report import meanings
 from workup.report.page import flat, title
 from workup.report.tables import Ends, calls, headline, level
-from workup.report.transcripts import VERDICTS, Meeting, Side, legend, side
+from workup.report.transcripts import VERDICTS, Meeting, TranscriptEpisode, legend, side
 from workup.runs import Record, Run, warnings
 from workup.runs.files import DamagedError
 from workup.runs.record import turns_of
@@ -22,18 +22,18 @@ from workup.viewer import drawing, progress, tokens
 from workup.viewer.asking import (
     SORTS,
     AddressError,
-    Asked,
     Key,
-    Place,
-    Statement,
+    ListPosition,
+    ListQuery,
+    SqlStatement,
     address,
     key_of,
     written,
 )
 from workup.viewer.asking import VERDICTS as ASKED
 from workup.viewer.listing import Listing, listed
-from workup.viewer.progress import Stage, State
-from workup.viewer.shown import Shown
+from workup.viewer.progress import StageSteps, State
+from workup.viewer.shown import ShownRun
 
 WAIT = 0.05  # seconds that a page waits for columns that are being read
 FIRST = 0.3  # the same for a run's page, where they are asked for first
@@ -50,7 +50,7 @@ class MissingError(AddressError):
     """An address of something that is not there."""
 
 
-def runs(shown: Mapping[str, Shown]) -> Content:
+def runs(shown: Mapping[str, ShownRun]) -> Content:
     """The first page: every run with its state, damaged ones with the reason."""
     rows = [_run_row(each) for each in shown.values()]
     return {
@@ -61,7 +61,7 @@ def runs(shown: Mapping[str, Shown]) -> Content:
     }
 
 
-def _run_row(shown: Shown) -> Content:
+def _run_row(shown: ShownRun) -> Content:
     head: Content = {"name": shown.name, "withheld": shown.withheld, "damage": ""}
     if shown.withheld:
         return head
@@ -102,13 +102,13 @@ def _named(run: Run, setting: str) -> str:
     return str(named or (run.config.get("encounter") if setting == "environment" else None) or "")
 
 
-def _report(shown: Shown) -> str:
+def _report(shown: ShownRun) -> str:
     """The address of the run's report; "" while there is none."""
     there = (shown.path / REPORT).is_file()
     return address(f"/run/{shown.name}/{REPORT}") if there else ""
 
 
-def overview(shown: Shown) -> Content:
+def overview(shown: ShownRun) -> Content:
     """One run: how far it is, what it has found, its curves and its last episodes."""
     run, columns = shown.run, shown.columns
     columns.catch_up(FIRST)
@@ -117,7 +117,7 @@ def overview(shown: Shown) -> Content:
     phases = progress.stages(run, lines)
     order = Ends.of(entries, run.anchors)
     metrics, rows = headline(entries, order) if entries else ([], [])
-    last = listed(columns, Asked(), LAST)
+    last = listed(columns, ListQuery(), LAST)
     money = progress.spent(run, lines)
     finished = state is State.FINISHED
     return _head(shown, run, state) | {
@@ -128,7 +128,7 @@ def overview(shown: Shown) -> Content:
         "rows": rows,
         "warnings": warnings.lines(entries),
         "figures": drawing.figures(lines, entries, run.anchors),
-        "episodes": _rows(shown, [place.id for place in last.places], Asked()),
+        "episodes": _rows(shown, [place.id for place in last.places], ListQuery()),
         "live": state is State.RUNNING or not columns.whole,
         "running": state is State.RUNNING,
         "total": total,
@@ -144,7 +144,7 @@ def overview(shown: Shown) -> Content:
 
 
 def _facts(
-    run: Run, state: State, phases: Sequence[Stage], money: float | None
+    run: Run, state: State, phases: Sequence[StageSteps], money: float | None
 ) -> Iterator[tuple[str, str]]:
     left = phases[-1].left if phases else None
     if state is State.RUNNING and left:
@@ -164,15 +164,15 @@ def _facts(
         yield "Budget", f"{run.config['budget']:g}"
 
 
-def _wrong(shown: Shown, doctors: Sequence[str]) -> Iterator[tuple[str, int, str]]:
+def _wrong(shown: ShownRun, doctors: Sequence[str]) -> Iterator[tuple[str, int, str]]:
     """(doctor, wrong episodes, address of their list) of those who have any."""
     for doctor in doctors:
-        asked = Asked({"doctor": doctor, "phase": "eval"}, verdict="wrong")
+        asked = ListQuery({"doctor": doctor, "phase": "eval"}, verdict="wrong")
         if count := len(shown.run.episodes(doctor=doctor, phase="eval", correct=0)):
             yield doctor, count, address(f"/run/{shown.name}/episodes", asked.query)
 
 
-def _evaluated(shown: Shown) -> list[tuple[str, int]]:
+def _evaluated(shown: ShownRun) -> list[tuple[str, int]]:
     rows = shown.columns.rows(
         "SELECT doctor, COUNT(*), MIN(id) AS first FROM columns WHERE phase = 'eval' "
         "GROUP BY doctor ORDER BY first"
@@ -180,11 +180,11 @@ def _evaluated(shown: Shown) -> list[tuple[str, int]]:
     return [(row[0], row[1]) for row in rows]
 
 
-def episodes(shown: Shown, query: Mapping[str, str]) -> Content:
+def episodes(shown: ShownRun, query: Mapping[str, str]) -> Content:
     """A page of the list of episodes."""
     run, columns = shown.run, shown.columns
     columns.catch_up(WAIT)
-    asked = Asked.read(query)
+    asked = ListQuery.read(query)
     found = listed(columns, asked)
     sorts = dict.fromkeys((*SORTS, *columns.measures))
     state = progress.state(run)
@@ -208,12 +208,12 @@ def episodes(shown: Shown, query: Mapping[str, str]) -> Content:
     }
 
 
-def _options(shown: Shown, column: str) -> list[tuple[str, int]]:
+def _options(shown: ShownRun, column: str) -> list[tuple[str, int]]:
     found = shown.columns.counts(column, OPTIONS)
     return found if len(found) > 1 or column == "doctor" else []
 
 
-def _around(shown: Shown, asked: Asked, found: Listing) -> Content:
+def _around(shown: ShownRun, asked: ListQuery, found: Listing) -> Content:
     """The links to the pages before and after, and to where a search goes on."""
     path = f"/run/{shown.name}/episodes"
     onward = found.unsearched and (
@@ -227,7 +227,7 @@ def _around(shown: Shown, asked: Asked, found: Listing) -> Content:
     }
 
 
-def episode(shown: Shown, query: Mapping[str, str]) -> Content:
+def episode(shown: ShownRun, query: Mapping[str, str]) -> Content:
     """One episode, as a clinician or as a trainer reads it, with its neighbours in the list.
 
     Raises AddressError for a query that cannot be answered, MissingError for no such episode.
@@ -238,7 +238,7 @@ def episode(shown: Shown, query: Mapping[str, str]) -> Content:
     view, colour = query.get("view") or VIEWS[0], query.get("colour") or tokens.COLOURS[0]
     if view not in VIEWS or colour not in tokens.COLOURS:
         raise AddressError(f"view is {' or '.join(VIEWS)}, colour is {', '.join(tokens.COLOURS)}")
-    asked = Asked.read(query).at()
+    asked = ListQuery.read(query).at()
     record = shown.record(key)
     if record is None:
         raise MissingError(f"{shown.name} has no episode {written(key)}")
@@ -246,14 +246,17 @@ def episode(shown: Shown, query: Mapping[str, str]) -> Content:
     turned = {"view": view} if view != VIEWS[0] else {}
     path = f"/run/{shown.name}/episode"
     here = {**asked.query, **own}
-    told = [_meeting(record)]
+    own_side = side(record, record.doctor)
+    sources = [
+        [each.id for each in turn.observation.passages or ()] for turn in record.episode.turns
+    ]
     return _head(shown, run, progress.state(run)) | {
         "live": False,
         "record": record,
         "key": dict(zip(KEY, key, strict=True)),
         "verdict": VERDICTS[record.correct],
-        "side": told[0].sides[0],
-        "turns": list(zip(told[0].sides[0].lines, _sources(record), strict=True)),
+        "side": own_side,
+        "turns": list(zip(own_side.lines, sources, strict=True)),
         "parts": _parts(record),
         "measures": [(name, number(name, value)) for name, value in record.measures.items()],
         "view": view,
@@ -261,20 +264,10 @@ def episode(shown: Shown, query: Mapping[str, str]) -> Content:
         "training": address(path, here | {"view": "tokens"}),
         "case": address(f"/run/{shown.name}/case", {"case": record.episode.case.id}),
         "up": address(f"/run/{shown.name}/episodes", asked.query),
-        **legend(told),
+        **legend([Meeting(record.episode.case, [own_side], "")]),
         **(_tokens(shown, record, path, here, colour) if view == "tokens" else {}),
         **_neighbours(shown, asked, key, path, turned),
     }
-
-
-def _meeting(record: Record) -> Meeting:
-    return Meeting(record.episode.case, [side(record, record.doctor)], "")
-
-
-def _sources(record: Record) -> list[list[str]]:
-    """For each turn the ids of the passages that its search returned."""
-    turns = record.episode.turns
-    return [[each.id for each in turn.observation.passages or ()] for turn in turns]
 
 
 def _parts(record: Record) -> Content:
@@ -290,10 +283,12 @@ def _parts(record: Record) -> Content:
 
 
 def _tokens(
-    shown: Shown, record: Record, path: str, here: Mapping[str, str], colour: str
+    shown: ShownRun, record: Record, path: str, here: Mapping[str, str], colour: str
 ) -> Content:
     spell = tokens.spelling(shown.path)
-    count = sum(_length(turn) for turn in record.episode.turns)
+    count = sum(
+        len(turn.prompt_tokens) + len(turn.completion.tokens) for turn in record.episode.turns
+    )
     return {
         "tokens": tokens.turns(record, spell, colour) if count else [],
         "spelled": spell is not None,
@@ -307,15 +302,11 @@ def _tokens(
     }
 
 
-def _length(turn: Turn) -> int:
-    return len(turn.prompt_tokens) + len(turn.completion.tokens)
-
-
 def _neighbours(
-    shown: Shown, asked: Asked, key: Key, path: str, turned: Mapping[str, str]
+    shown: ShownRun, asked: ListQuery, key: Key, path: str, turned: Mapping[str, str]
 ) -> Content:
     """The links to the episodes before and after this one in the list; "" where there is none."""
-    column = Statement.of(asked, shown.columns.measures).column
+    column = SqlStatement.of(asked, shown.columns.measures).column
     rows = shown.columns.rows(
         f"SELECT {column} AS value, id FROM columns WHERE "
         + " AND ".join(f"{name} = ?" for name in KEY),
@@ -323,7 +314,7 @@ def _neighbours(
     )
     if not rows:
         return {"earlier": "", "later": ""}
-    here = Place(rows[0]["value"], rows[0]["id"])
+    here = ListPosition(rows[0]["value"], rows[0]["id"])
     links = {}
     for name, there in (("earlier", asked.at(before=here)), ("later", asked.at(after=here))):
         found = listed(shown.columns, there, most=1).places
@@ -334,13 +325,13 @@ def _neighbours(
 
 
 def case(
-    shown: Mapping[str, Shown], name: str, query: Mapping[str, str], chosen: Sequence[str]
+    shown: Mapping[str, ShownRun], name: str, query: Mapping[str, str], chosen: Sequence[str]
 ) -> Content:
     """The same case under several doctors, steps and runs, side by side.
 
     Raises AddressError for a query without a case, MissingError where no episode fits.
     """
-    wanted, asked = query.get("case", ""), Asked.read({**query, "case": ""})
+    wanted, asked = query.get("case", ""), ListQuery.read({**query, "case": ""})
     if not wanted:
         raise AddressError("a case is asked for by its id, as in ?case=clinic:xs:0:test:7")
     rows, damaged = _rows_of_case(shown, name, wanted, asked)
@@ -376,7 +367,7 @@ def case(
 # A case page shows other runs of the same case too. A damaged one is left out, and the page says
 # why; if the run that was asked for is damaged, there is no page.
 def _rows_of_case(
-    shown: Mapping[str, Shown], name: str, case: str, asked: Asked
+    shown: Mapping[str, ShownRun], name: str, case: str, asked: ListQuery
 ) -> tuple[list[Content], list[str]]:
     """The episodes of a case, first those of the run `name`; and why runs are left out.
 
@@ -393,8 +384,8 @@ def _rows_of_case(
 
 
 def _sides(
-    shown: Mapping[str, Shown], name: str, rows: Sequence[Content]
-) -> tuple[list[tuple[Content, Case, Side]], list[str]]:
+    shown: Mapping[str, ShownRun], name: str, rows: Sequence[Content]
+) -> tuple[list[tuple[Content, Case, TranscriptEpisode]], list[str]]:
     """Each row with its case and its encounter; and why some are left out, as `_rows_of_case`."""
     found, damaged = [], []
     for row in rows:
@@ -411,10 +402,10 @@ def _sides(
     return found, damaged
 
 
-def _of_case(shown: Shown, case: str, asked: Asked) -> list[Content]:
+def _of_case(shown: ShownRun, case: str, asked: ListQuery) -> list[Content]:
     _ = shown.run  # raises DamagedError
     shown.columns.catch_up(WAIT)
-    statement = Statement.of(asked, shown.columns.measures)
+    statement = SqlStatement.of(asked, shown.columns.measures)
     rows = shown.columns.rows(
         f"SELECT * FROM columns WHERE {statement.where} AND case_id = ? "
         f"ORDER BY phase, doctor, stage, step, sample LIMIT {OF_A_CASE + 1}",
@@ -435,12 +426,12 @@ def _by_default(rows: Sequence[Content]) -> list[str]:
     return list(first.values())[:BESIDE] or [row["choice"] for row in rows[:BESIDE]]
 
 
-def _rows(shown: Shown, ids: Sequence[int], asked: Asked) -> list[Content]:
+def _rows(shown: ShownRun, ids: Sequence[int], asked: ListQuery) -> list[Content]:
     answers = dict(_answers(shown, ids))
     return [_row(shown, row, answers.get(row["id"], ""), asked) for row in shown.rows(ids)]
 
 
-def _row(shown: Shown, row: sqlite3.Row, answer: str, asked: Asked) -> Content:
+def _row(shown: ShownRun, row: sqlite3.Row, answer: str, asked: ListQuery) -> Content:
     """An episode in a list."""
     key = _key(row)
     query = asked.at().query | {"episode": written(key)}
@@ -459,7 +450,7 @@ def _row(shown: Shown, row: sqlite3.Row, answer: str, asked: Asked) -> Content:
     }
 
 
-def _answers(shown: Shown, ids: Sequence[int]) -> Iterator[tuple[int, str]]:
+def _answers(shown: ShownRun, ids: Sequence[int]) -> Iterator[tuple[int, str]]:
     """The diagnoses of these episodes, as far as they gave one."""
     marks = ", ".join("?" * len(ids))
     for row in shown.columns.store.query(
@@ -477,7 +468,7 @@ def _key(row: sqlite3.Row) -> Key:
     return phase, doctor, stage, step, case, sample
 
 
-def _head(shown: Shown, run: Run, state: State) -> Content:
+def _head(shown: ShownRun, run: Run, state: State) -> Content:
     """What every page of a run begins with."""
     path = f"/run/{shown.name}"
     return {

@@ -26,7 +26,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageSteps:
     """One stage: its steps so far, of how many where that is known, and the seconds left."""
 
     name: str
@@ -68,17 +68,17 @@ def _fresh(folder: Path) -> bool:
     return time.time() - max(times, default=0.0) < FRESH
 
 
-def stages(run: Run, lines: Sequence[Mapping[str, Any]]) -> list[Stage]:
+def stages(run: Run, lines: Sequence[Mapping[str, Any]]) -> list[StageSteps]:
     """The stages of a training that have begun; the last one with the time left at its pace."""
     names = list(dict.fromkeys(line["stage"] for line in lines))
     return [_stage(run, name, [line for line in lines if line["stage"] == name]) for name in names]
 
 
-def _stage(run: Run, name: str, lines: Sequence[Mapping[str, Any]]) -> Stage:
+def _stage(run: Run, name: str, lines: Sequence[Mapping[str, Any]]) -> StageSteps:
     total, done = _total(run.config, lines), int(lines[-1]["step"])
     paces = [float(line["seconds"]) for line in lines[-PACE:] if line.get("seconds")]
     left = (total - done) * fmean(paces) if total and paces else None
-    return Stage(name, done, total, left)
+    return StageSteps(name, done, total, left)
 
 
 def _total(config: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> int | None:
@@ -98,7 +98,7 @@ def _whole(value: object, lines: Sequence[Mapping[str, Any]]) -> int | None:
     return value if isinstance(value, int) and value >= int(lines[-1]["step"]) else None
 
 
-def evaluations(run: Run, counts: Sequence[tuple[str, int]]) -> list[Stage]:
+def evaluations(run: Run, counts: Sequence[tuple[str, int]]) -> list[StageSteps]:
     """The doctors that are being evaluated, with the episodes that they have played."""
     settings = run.config.get("evaluation")
     cases, samples = (
@@ -108,7 +108,7 @@ def evaluations(run: Run, counts: Sequence[tuple[str, int]]) -> list[Stage]:
     )
     known = isinstance(cases, int) and isinstance(samples, int) and cases > 0
     total = cases * samples if known else None  # type: ignore[operator]
-    return [Stage(doctor, count, total) for doctor, count in counts]
+    return [StageSteps(doctor, count, total) for doctor, count in counts]
 
 
 def spent(run: Run, lines: Sequence[Mapping[str, Any]]) -> float | None:

@@ -15,11 +15,11 @@ from urllib.parse import parse_qsl
 
 from workup.core.errors import UserError
 from workup.core.extras import wanted
-from workup.studies.review.answers import LONGEST_NOTE, Entry, Standing
+from workup.studies.review.answers import LONGEST_NOTE, AnswerEntry, Standing
 from workup.studies.review.folder import Review
 from workup.studies.review.form import SIDES
 from workup.viewer import blind
-from workup.viewer.app import Place, assets, compile_templates, render
+from workup.viewer.app import ServerAddress, assets, compile_templates, render
 from workup.viewer.guard import READER, WRITING
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Sent:
         return given, missing
 
 
-class Pages:
+class ReviewPages:
     """Answers the requests."""
 
     def __init__(self, review: Review) -> None:
@@ -235,7 +235,7 @@ def _minutes(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def _state(entry: Entry | None) -> str:
+def _state(entry: AnswerEntry | None) -> str:
     return "open" if entry is None else "skipped" if entry.skipped else "done"
 
 
@@ -251,7 +251,7 @@ def _redirect(path: str) -> Response:
 def application(review: Review) -> ASGIApp:
     """The pages as an ASGI application, which belongs behind a gate."""
     route = wanted("starlette.routing").Route
-    pages = Pages(review)
+    pages = ReviewPages(review)
     compile_templates()
     routes = [
         route("/", pages.start),
@@ -265,7 +265,9 @@ def application(review: Review) -> ASGIApp:
     )
 
 
-def serve_review(path: Path, names: Sequence[str], place: Place, *, restricted: bool) -> None:
+def serve_review(
+    path: Path, names: Sequence[str], place: ServerAddress, *, restricted: bool
+) -> None:
     """Serves until interrupted; prints a link for each reviewer, known ones and those in `names`.
 
     Raises UserError where there is no review or no reviewer, where the address is taken, and for

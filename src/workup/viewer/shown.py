@@ -37,7 +37,7 @@ class _Known:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownRun:
     """A run under its name in addresses, with the columns of its episodes.
 
     `unreadable` says why its settings cannot be read. Whether its cases are restricted is not known
@@ -128,7 +128,7 @@ def _stamp(folder: Path, names: Sequence[str]) -> Stamp:
     return tuple(found)
 
 
-def opened(paths: Sequence[Path], *, restricted: bool) -> dict[str, Shown]:
+def opened(paths: Sequence[Path], *, restricted: bool) -> dict[str, ShownRun]:
     """The runs by name; of two with one name the second is "NAME~2".
 
     Without `paths` those in `runs/`. A suite stands for its evaluations, "SUITE:NAME". Restricted
@@ -142,7 +142,7 @@ def opened(paths: Sequence[Path], *, restricted: bool) -> dict[str, Shown]:
             raise UserError(
                 "there is no run in runs/; name run folders, as in workup view runs/mine"
             )
-    shown: dict[str, Shown] = {}
+    shown: dict[str, ShownRun] = {}
     for path in dict.fromkeys(path.resolve() for path in paths):
         for each, name in _each(path):
             free = _free(printable(name), shown)
@@ -164,13 +164,13 @@ def _each(path: Path) -> Iterator[tuple[Path, str]]:
         yield inside, f"{run.name}:{inside.name}"
 
 
-def _shown(path: Path, name: str, *, restricted: bool) -> Shown:
+def _shown(path: Path, name: str, *, restricted: bool) -> ShownRun:
     columns = Columns(Untouched(path / "episodes.sqlite"))
     try:
         closed = bool(read_config(path).get("restricted"))
     except DamagedError as error:
-        return Shown(name, path, columns, False, False, str(error))
-    return Shown(name, path, columns, closed, closed and not restricted)
+        return ShownRun(name, path, columns, False, False, str(error))
+    return ShownRun(name, path, columns, closed, closed and not restricted)
 
 
 def _free(name: str, taken: Container[str]) -> str:

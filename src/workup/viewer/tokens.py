@@ -41,7 +41,7 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TurnTokens:
     """One turn: the environment's tokens, then those that the policy sampled."""
 
     number: int
@@ -84,7 +84,7 @@ def _spelling(path: Path, written: int) -> Spell | None:
     return spell
 
 
-def turns(record: Record, spell: Spell | None, colour: str) -> list[Said]:
+def turns(record: Record, spell: Spell | None, colour: str) -> list[TurnTokens]:
     """The turns of an episode that has tokens, with at most `MOST` tokens in all."""
     rewards = record.score.turns if record.score else ()
     advantages = list(record.advantages)
@@ -116,7 +116,7 @@ def turns(record: Record, spell: Spell | None, colour: str) -> list[Said]:
                 )
             )
         at += len(own)
-        made.append(Said(place + 1, prompt, completion, signed(reward)))
+        made.append(TurnTokens(place + 1, prompt, completion, signed(reward)))
         if at >= MOST:
             break
     return made

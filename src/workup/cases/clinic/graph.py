@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from workup.cases.clinic.patients import clinic
-from workup.cases.clinic.tables import Disease, Finding, clinic_tables
+from workup.cases.clinic.tables import ClinicFinding, Disease, clinic_tables
 from workup.core.case import Kind
 from workup.core.text import normalise
 
@@ -107,23 +107,23 @@ def _frequencies(subset: str) -> Mapping[tuple[str, str], float]:
     }
 
 
-def frequency(subset: str, disease: Disease, finding: Finding) -> float:
+def frequency(subset: str, disease: Disease, finding: ClinicFinding) -> float:
     """P(finding | disease) among all patients with the disease, as the clinic's tables have it."""
     return _frequencies(subset)[disease.name, finding.name]
 
 
-def lift(subset: str, disease: Disease, finding: Finding) -> float:
+def lift(subset: str, disease: Disease, finding: ClinicFinding) -> float:
     """How many times as probable the finding is in the disease as where the tables say nothing."""
     return frequency(subset, disease, finding) / finding.background
 
 
-def possible(disease: Disease, finding: Finding) -> bool:
+def possible(disease: Disease, finding: ClinicFinding) -> bool:
     """Whether every patient with the disease is of a sex that can have the finding."""
     return disease.female == {"female": 1.0, "male": 0.0}.get(finding.sex, disease.female)
 
 
 @cache
-def typical(subset: str, disease: Disease) -> tuple[Finding, ...]:
+def typical(subset: str, disease: Disease) -> tuple[ClinicFinding, ...]:
     """The findings of the disease's picture, in the order of the table."""
     return tuple(
         finding
@@ -134,7 +134,7 @@ def typical(subset: str, disease: Disease) -> tuple[Finding, ...]:
     )
 
 
-def relation(finding: Finding) -> str:
+def relation(finding: ClinicFinding) -> str:
     """How a disease is tied to one of its findings."""
     if finding.kind is Kind.HISTORY:
         return "has symptom" if finding.complaint else "has in history"
@@ -278,8 +278,5 @@ def read_triples(text: str) -> tuple[Triple, ...]:
     holds the words of exactly one wording, with an entity before and after; every other clause
     states none.
     """
-    return _distinct(triple for clause in _CLAUSE.split(text) for triple in _read_clause(clause))
-
-
-def _distinct(found: Iterable[Triple]) -> tuple[Triple, ...]:
-    return tuple(dict.fromkeys(found))
+    triples = (triple for clause in _CLAUSE.split(text) for triple in _read_clause(clause))
+    return tuple(dict.fromkeys(triples))

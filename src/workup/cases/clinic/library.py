@@ -29,7 +29,7 @@ from workup.cases.clinic.graph import (
 )
 from workup.cases.clinic.patients import clinic
 from workup.cases.clinic.renamed import diseases, heard, picture, pictures, said, unmarked
-from workup.cases.clinic.tables import LINKED, PAPERS, RENAMED, STATEMENTS, Disease, Finding
+from workup.cases.clinic.tables import LINKED, PAPERS, RENAMED, STATEMENTS, ClinicFinding, Disease
 from workup.cases.clinic.tables import place as place_of
 from workup.cases.knowledge import Array
 from workup.core.case import Case, Document, Kind, OwnNames, Source
@@ -73,7 +73,7 @@ class _Draft:
     described: Disease
     other: Disease
     contrast: Disease
-    findings: tuple[Finding, ...]
+    findings: tuple[ClinicFinding, ...]
     rng: np.random.Generator
 
     def one_of(self, *options: str) -> str:
@@ -83,7 +83,7 @@ class _Draft:
         return int(self.rng.integers(low, high))
 
 
-def _percent(subset: str, disease: Disease, finding: Finding) -> int:
+def _percent(subset: str, disease: Disease, finding: ClinicFinding) -> int:
     return round(100 * frequency(subset, disease, finding))
 
 
@@ -91,7 +91,7 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _figure(draft: _Draft, finding: Finding, who: str) -> str:
+def _figure(draft: _Draft, finding: ClinicFinding, who: str) -> str:
     """'Fever occurred in 72 % of patients.'"""
     name, share = finding.name, f"{_percent(draft.subset, draft.described, finding)} % of {who}"
     if relation(finding) == "shown by":
@@ -107,7 +107,7 @@ def _figure(draft: _Draft, finding: Finding, who: str) -> str:
     )
 
 
-def _comparison(draft: _Draft, finding: Finding) -> str:
+def _comparison(draft: _Draft, finding: ClinicFinding) -> str:
     cases, controls = (
         _percent(draft.subset, disease, finding) for disease in (draft.described, draft.contrast)
     )
@@ -286,7 +286,7 @@ def _patient(draft: _Draft) -> tuple[str, str]:
     return f"{article} {age}-year-old {noun}", "she" if female else "he"
 
 
-def _met(finding: Finding, pronoun: str) -> str:
+def _met(finding: ClinicFinding, pronoun: str) -> str:
     if finding.kind is Kind.HISTORY:
         return f"Asked further, {pronoun} also reported {finding.name}."
     if finding.kind is Kind.EXAMINATION:
@@ -396,7 +396,7 @@ def look_alike(subset: str, disease: Disease) -> Disease:
     )
 
 
-def _telling(subset: str, disease: Disease, rival: Disease) -> tuple[Finding, ...]:
+def _telling(subset: str, disease: Disease, rival: Disease) -> tuple[ClinicFinding, ...]:
     """Findings that are typical of the look-alike and unlike the disease's own.
 
     They are possible in the disease's patients.

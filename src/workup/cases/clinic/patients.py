@@ -20,7 +20,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from workup.cases.clinic.tables import RENAMED, SEXES, Finding, Tables, clinic_tables
+from workup.cases.clinic.tables import RENAMED, SEXES, ClinicFinding, Tables, clinic_tables
 from workup.cases.knowledge import Array, Categorical, TabularKnowledge, grade
 from workup.core.case import HEADINGS, Case, Fact, Item, Truth, evidence_of
 
@@ -128,7 +128,7 @@ class Clinic:
         ]
         self.knowledge = self._knowledge()
 
-    def _chance(self, profile: Profile, finding: Finding) -> float:
+    def _chance(self, profile: Profile, finding: ClinicFinding) -> float:
         if finding.sex not in ("", profile.sex):
             return 0.0
         return self.tables.probability(
@@ -220,7 +220,7 @@ def weighed(
     )
 
 
-def _fact(finding: Finding, choice: float) -> Fact:
+def _fact(finding: ClinicFinding, choice: float) -> Fact:
     sentence = finding.present[int(choice * len(finding.present))]
     return Fact(evidence_id(finding.name, "yes"), finding.name, sentence, finding.kind)
 

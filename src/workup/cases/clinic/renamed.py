@@ -165,12 +165,10 @@ def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
     names = called(case)
     wanted = frozenset(names) if read is None else _marks(case, read)
     return {
-        names[mark]: (mark,) for mark in _diseases(names) if {mark, _listed(names, mark)} <= wanted
+        names[mark]: (mark,)
+        for mark in names
+        if mark.startswith(DISEASE) and {mark, _listed(names, mark)} <= wanted
     }
-
-
-def _diseases(names: Mapping[str, str]) -> Iterator[str]:
-    return (mark for mark in names if mark.startswith(DISEASE))
 
 
 def _listed(names: Mapping[str, str], mark: str) -> str:

@@ -68,7 +68,7 @@ class Disease:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ClinicFinding:
     """One row of findings*.csv.
 
     `present` and `absent` are all sentences that can occur, with every value filled in.
@@ -97,10 +97,10 @@ class Tables:
     """
 
     diseases: tuple[Disease, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[ClinicFinding, ...]
     given: dict[tuple[str, str, str], float] = field(repr=False)
 
-    def probability(self, disease: str, variant: str, finding: Finding) -> float:
+    def probability(self, disease: str, variant: str, finding: ClinicFinding) -> float:
         """P(finding | disease, variant, parent present) in a patient of a sex that can have it."""
         own = self.given.get((disease, "", finding.name), finding.background)
         return self.given.get((disease, variant, finding.name), own)
@@ -162,7 +162,7 @@ def place(text: str) -> tuple[str, frozenset[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _TableRow:
     """One line of a CSV file, and its place."""
 
     file: Path
@@ -206,7 +206,7 @@ class _Row:
         return value
 
 
-def _rows(folder: Path, table: str) -> Iterator[_Row]:
+def _rows(folder: Path, table: str) -> Iterator[_TableRow]:
     files = sorted(folder.glob(f"{table}*.csv"))
     if not files:
         raise CaseError("the file is missing", file=folder / f"{table}.csv")
@@ -214,10 +214,10 @@ def _rows(folder: Path, table: str) -> Iterator[_Row]:
         with file.open(encoding="utf-8", newline="") as lines:
             reader = csv.DictReader(lines)
             for cells in reader:
-                yield _Row(file, reader.line_num, cells)
+                yield _TableRow(file, reader.line_num, cells)
 
 
-def _variants(row: _Row) -> tuple[tuple[str, float], ...]:
+def _variants(row: _TableRow) -> tuple[tuple[str, float], ...]:
     variants = []
     for part in row.parts("variants"):
         name, _, weight = part.partition("=")
@@ -233,7 +233,7 @@ def _variants(row: _Row) -> tuple[tuple[str, float], ...]:
     return tuple(variants) or (("", 1.0),)
 
 
-def _disease(row: _Row) -> Disease:
+def _disease(row: _TableRow) -> Disease:
     ages = [
         row.number(c, lambda age: 0 <= age <= 120, "an age")
         for c in ("age_from", "age_peak", "age_to")
@@ -253,7 +253,7 @@ def _disease(row: _Row) -> Disease:
     )
 
 
-def _sentences(row: _Row, column: str, values: str) -> tuple[str, ...]:
+def _sentences(row: _TableRow, column: str, values: str) -> tuple[str, ...]:
     """The column's phrasings, once per representative value where they hold a number."""
     numbers = {"unit": row.text("unit"), "reference": row.text("reference")}
     try:
@@ -271,11 +271,11 @@ def _sentences(row: _Row, column: str, values: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sentences))
 
 
-def _finding(row: _Row) -> Finding:
+def _finding(row: _TableRow) -> ClinicFinding:
     kind = KINDS[row.choice("kind", tuple(KINDS))]
     if kind != Kind.HISTORY and row.text("complaint"):
         raise row.error("only a symptom or a piece of history can be a complaint", "complaint")
-    return Finding(
+    return ClinicFinding(
         name=row.required("name"),
         kind=kind,
         question=row.required("question"),
@@ -292,7 +292,7 @@ def _finding(row: _Row) -> Finding:
     )
 
 
-def _unique(names: dict[str, str], row: _Row, column: str, values: tuple[str, ...]) -> None:
+def _unique(names: dict[str, str], row: _TableRow, column: str, values: tuple[str, ...]) -> None:
     """Raises CaseError for a name that something else has: an action must name one thing alone."""
     for value in values:
         place = f"{row.file.name}, line {row.line}"
@@ -322,7 +322,9 @@ def _likelihoods(
     return given
 
 
-def _check_parent(row: _Row, finding: Finding, findings: dict[str, Finding]) -> None:
+def _check_parent(
+    row: _TableRow, finding: ClinicFinding, findings: dict[str, ClinicFinding]
+) -> None:
     if finding.parent is None:
         return
     if finding.parent not in findings:
@@ -339,7 +341,7 @@ def _check_parent(row: _Row, finding: Finding, findings: dict[str, Finding]) -> 
         )
 
 
-def _check_complaint(row: _Row, disease: Disease, tables: Tables) -> None:
+def _check_complaint(row: _TableRow, disease: Disease, tables: Tables) -> None:
     at_hand = tables.subset(disease.subset).findings
     for sex, share in zip(SEXES, (disease.female, 1 - disease.female), strict=True):
         possible = [
@@ -357,12 +359,12 @@ def _check_complaint(row: _Row, disease: Disease, tables: Tables) -> None:
 def read_tables(folder: Path) -> Tables:
     """Reads and checks the tables of a folder. Raises CaseError naming file, line and column."""
     names: dict[str, str] = {}
-    diseases: dict[str, tuple[_Row, Disease]] = {}
+    diseases: dict[str, tuple[_TableRow, Disease]] = {}
     for row in _rows(folder, "diseases"):
         disease = _disease(row)
         _unique(names, row, "name", (disease.name, *disease.synonyms))
         diseases[disease.name] = row, disease
-    findings: dict[str, tuple[_Row, Finding]] = {}
+    findings: dict[str, tuple[_TableRow, ClinicFinding]] = {}
     for row in _rows(folder, "findings"):
         finding = _finding(row)
         _unique(names, row, "name", (finding.name,))

@@ -14,7 +14,7 @@ from typing import Literal, TypedDict
 from pydantic import BaseModel, Field, field_validator
 
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, QuestionSet, Row, Rows, parsed
+from workup.cases.questions import CaseRow, Dropped, File, QuestionSet, Rows, parsed
 from workup.core.case import Case, Truth
 
 EXAMPLE = "abgcoqa:abg-coqa/coqa_abg_test.json"
@@ -57,7 +57,7 @@ class _Clarification(BaseModel):
         return Clarification(question=self.question, replies=replies, answers=answers)
 
 
-class _Row(BaseModel):
+class _AbgcoqaRow(BaseModel):
     id: str
     story: str
     target: _Turn = Field(alias="target_turn")
@@ -73,7 +73,7 @@ class _Row(BaseModel):
 
 
 def _read(piece: Piece, file: File) -> Rows:
-    row = parsed(_Row, piece, file)
+    row = parsed(_AbgcoqaRow, piece, file)
     if not row.target.question.strip() or not row.target.answer.strip():
         return [Dropped("it has no question or no answer")]
     turns = "\n".join(
@@ -86,7 +86,7 @@ def _read(piece: Piece, file: File) -> Rows:
     extra = Ambiguity(ambiguous=row.ambiguity == "ambiguous", clarifications=written)
     truth = Truth(row.target.answer.strip(), extra=extra)
     case = Case(row.id, presentation, truth, row.target.question.strip(), category=row.ambiguity)
-    return [Row(case, group=row.id.partition("|")[0])]
+    return [CaseRow(case, group=row.id.partition("|")[0])]
 
 
 open = QuestionSet(

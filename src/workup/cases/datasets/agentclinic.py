@@ -76,14 +76,14 @@ class _Symptoms(BaseModel):
     secondary: Any = Field(None, alias="Secondary_Symptoms")
 
 
-class _Patient(BaseModel, extra="allow"):
+class _PatientActor(BaseModel, extra="allow"):
     demographics: Any = Field(alias="Demographics")
     symptoms: _Symptoms = Field(alias="Symptoms")
 
 
 class _Station(BaseModel):
     objective: str = Field(alias="Objective_for_Doctor")
-    patient: _Patient = Field(alias="Patient_Actor")
+    patient: _PatientActor = Field(alias="Patient_Actor")
     examination: Any = Field(None, alias="Physical_Examination_Findings")
     tests: Any = Field(None, alias="Test_Results")
     diagnoses: Annotated[list[Filled], BeforeValidator(_as_list), Field(min_length=1)] = Field(
@@ -91,14 +91,14 @@ class _Station(BaseModel):
     )
 
 
-class _Answer(BaseModel):
+class _AnswerOption(BaseModel):
     text: Filled
     correct: bool
 
 
 class _Question(BaseModel):
     question: Filled
-    answers: list[_Answer]
+    answers: list[_AnswerOption]
     patient_info: str = ""
     physical_exams: str = ""
     image_url: str = ""

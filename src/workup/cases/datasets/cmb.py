@@ -18,9 +18,9 @@ from pydantic import BaseModel
 from workup.cases.files import Split
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
+    CaseRow,
     Dropped,
     File,
-    Row,
     Rows,
     asked,
     content_id,
@@ -41,7 +41,7 @@ _ABOVE = 3  # folders in which the answers are looked for
 _SEVERAL = "多项选择题"  # the official type of a question with several right options
 
 
-class _Row(BaseModel):
+class _CmbRow(BaseModel):
     question: str
     option: dict[str, str | None]
     question_type: str = ""
@@ -51,7 +51,7 @@ class _Row(BaseModel):
     id: int | str | None = None
 
 
-class _Answer(BaseModel):
+class _AnswerRow(BaseModel):
     id: int | str
     answer: str
 
@@ -72,7 +72,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
     answers = lru_cache(partial(_answers, errors=errors))
 
     def read(piece: Piece, file: File) -> Rows:
-        row = parsed(_Row, piece, file)
+        row = parsed(_CmbRow, piece, file)
         return [_case(row, file, answers)]
 
     return question_source(
@@ -90,11 +90,11 @@ def _answers(folder: Path, errors: RowErrors) -> dict[str, str]:
     return {}
 
 
-def _answer(piece: Piece, path: Path) -> _Answer:
-    return parsed(_Answer, piece, File(path))
+def _answer(piece: Piece, path: Path) -> _AnswerRow:
+    return parsed(_AnswerRow, piece, File(path))
 
 
-def _case(row: _Row, file: File, answers: Callable[[Path], dict[str, str]]) -> Row | Dropped:
+def _case(row: _CmbRow, file: File, answers: Callable[[Path], dict[str, str]]) -> CaseRow | Dropped:
     answer = row.answer
     if answer is None:
         answer = answers(file.path.resolve().parent).get(str(row.id))

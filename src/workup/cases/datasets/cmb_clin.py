@@ -16,10 +16,10 @@ from pydantic import AliasChoices, BaseModel, Field, field_validator
 from workup.cases.files import checked
 from workup.cases.pieces import Piece
 from workup.cases.questions import (
+    CaseRow,
     Dropped,
     File,
     QuestionSet,
-    Row,
     Rows,
     content_id,
     open_answer,
@@ -51,7 +51,7 @@ class _Pair(BaseModel):
         return value if isinstance(value, list) else [value]
 
 
-class _Row(BaseModel):
+class _CmbClinRow(BaseModel):
     """The patient; `pairs` is None where the record itself is one question."""
 
     id: int | str | None = None
@@ -61,7 +61,7 @@ class _Row(BaseModel):
 
 
 def _read(piece: Piece, file: File) -> Rows:
-    row = parsed(_Row, piece, file)
+    row = parsed(_CmbClinRow, piece, file)
     if row.pairs is None:
         return [_case(row, 0, parsed(_Pair, piece, file))]
     found = _listed(row.pairs, piece, file)
@@ -82,8 +82,8 @@ def _listed(pairs: list[Any] | dict[str, list[Any]], piece: Piece, file: File) -
 
 
 def _pair(
-    row: _Row, place: int, pair: object, piece: Piece, file: File
-) -> Row | Dropped | CaseError:
+    row: _CmbClinRow, place: int, pair: object, piece: Piece, file: File
+) -> CaseRow | Dropped | CaseError:
     """A pair as a case; a bad pair does not affect the others."""
     try:
         found = checked(_Pair, pair, file=file.path, line=piece.line, within=f"QA_pairs.{place}")
@@ -92,7 +92,7 @@ def _pair(
     return _case(row, place + 1, found)
 
 
-def _case(row: _Row, number: int, pair: _Pair) -> Row | Dropped:
+def _case(row: _CmbClinRow, number: int, pair: _Pair) -> CaseRow | Dropped:
     """A question about a patient; `number` is 0 for a record that is one question.
 
     Where no description comes with that, its text before the question is one. The first answer is
@@ -109,7 +109,7 @@ def _case(row: _Row, number: int, pair: _Pair) -> Row | Dropped:
     truth = open_answer([first], aliases=tuple(others))
     own = str(number) if number else content_id(asks) if row.id is None else ""
     id = "-".join(filter(None, [patient, own])) if patient else ""
-    return Row(Case(id, presentation, truth, asks, category=category), group=patient)
+    return CaseRow(Case(id, presentation, truth, asks, category=category), group=patient)
 
 
 open = QuestionSet(

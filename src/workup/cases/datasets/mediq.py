@@ -41,7 +41,7 @@ FIELDS = ("context facts options answer_idx",)
 _NUMBER = re.compile(r"^\s*(?:\d+[.)](?!\d)|[-*•])\s*")
 
 
-class _Row(BaseModel):
+class _MediqRow(BaseModel):
     id: int | str
     question: str
     context: list[str]
@@ -52,7 +52,7 @@ class _Row(BaseModel):
     patient: dict[str, object] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _answered(self) -> _Row:
+    def _answered(self) -> _MediqRow:
         if self.options.get(self.answer_idx.strip(), "").strip() != self.answer.strip():
             raise ValueError("'answer' is not the option that 'answer_idx' names")
         return self
@@ -76,9 +76,12 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
     )  # byte offsets of the training and the test rows
     skipped = 0
 
-    def read(line: Line) -> _Row | None:
+    def read(line: Line) -> _MediqRow | None:
         row = checked(
-            _Row, parse_object(line.text, file=path, line=line.number), file=path, line=line.number
+            _MediqRow,
+            parse_object(line.text, file=path, line=line.number),
+            file=path,
+            line=line.number,
         )
         if not row.facts or not row.context:
             return None
@@ -113,13 +116,15 @@ def _source(name: str, path: Path, sides: tuple[array[int], array[int]], skipped
 def _rows(path: Path, offsets: array[int]) -> Lazy[Case]:
     def make(i: int) -> Case:
         return _case(
-            checked(_Row, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path)
+            checked(
+                _MediqRow, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path
+            )
         )
 
     return Lazy(len(offsets), make)
 
 
-def _case(row: _Row) -> Case:
+def _case(row: _MediqRow) -> Case:
     """The case of a row; as in mediQ, the first sentence of the context opens the encounter.
 
     Facts that this sentence states are given, not hidden.

@@ -19,9 +19,9 @@ from pydantic import BaseModel
 from workup.cases.files import Split
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
+    CaseRow,
     Dropped,
     File,
-    Row,
     Rows,
     Spec,
     asked,
@@ -46,7 +46,7 @@ _NAMED = re.compile(
 )
 
 
-class _Row(BaseModel):
+class _MedmcqaRow(BaseModel):
     id: str
     question: str
     opa: str
@@ -80,11 +80,11 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
     )
 
 
-def _parsed(piece: Piece, file: File) -> _Row:
-    return parsed(_Row, piece, file)
+def _parsed(piece: Piece, file: File) -> _MedmcqaRow:
+    return parsed(_MedmcqaRow, piece, file)
 
 
-def _case(row: _Row, base: int) -> Row | Dropped:
+def _case(row: _MedmcqaRow, base: int) -> CaseRow | Dropped:
     if row.cop is None or row.cop < 0:
         return Dropped("its answer is not published", meant=True)
     options = dict(zip(_LETTERS, (row.opa, row.opb, row.opc, row.opd), strict=True))

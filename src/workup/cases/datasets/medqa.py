@@ -15,7 +15,7 @@ EXAMPLE = "medqa:questions/US/4_options"
 FIELDS = ("options answer_idx meta_info",)
 
 
-class _Row(BaseModel):
+class _MedqaRow(BaseModel):
     question: str
     options: dict[str, str]
     answer: str
@@ -23,14 +23,14 @@ class _Row(BaseModel):
     meta_info: str = ""
 
     @model_validator(mode="after")
-    def _answered(self) -> _Row:
+    def _answered(self) -> _MedqaRow:
         if self.options.get(self.answer_idx.strip(), "").strip() != self.answer.strip():
             raise ValueError("'answer' is not the option that 'answer_idx' names")
         return self
 
 
 def _read(piece: Piece, file: File) -> Rows:
-    row = parsed(_Row, piece, file)
+    row = parsed(_MedqaRow, piece, file)
     id = content_id(row.question, *row.options.values(), row.answer)
     return [question(id, row.question, row.options, row.answer_idx, category=row.meta_info.strip())]
 

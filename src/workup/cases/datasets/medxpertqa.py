@@ -17,7 +17,7 @@ FIELDS = ("options label medical_task body_system",)
 _CHOICES = "Answer Choices:"  # what follows repeats the options
 
 
-class _Row(BaseModel):
+class _MedxpertqaRow(BaseModel):
     """`options` by letter, or as a list of `letter` and `content`.
 
     `label` is one letter, alone or in a list.
@@ -46,7 +46,7 @@ class _Row(BaseModel):
 
 
 def _read(piece: Piece, file: File) -> Rows:
-    row = parsed(_Row, piece, file)
+    row = parsed(_MedxpertqaRow, piece, file)
     if row.images:
         return [Dropped("it shows an image", meant=True)]
     stem = row.question.rpartition(_CHOICES)[0] or row.question

@@ -23,7 +23,7 @@ from pathlib import Path
 from workup.cases.files import ALL, Split, existing, held_out, read_object
 from workup.cases.findings import parted, sentences
 from workup.cases.rows import RowErrors
-from workup.cases.tables import RESTRICTED, Filling, Index, Row, indexed, member, words_of
+from workup.cases.tables import RESTRICTED, CsvRow, Filling, TableIndex, indexed, member, words_of
 from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
 from workup.core.lazy import Lazy
@@ -73,7 +73,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
     folder = existing(place)
     files = _files(folder)
     index = indexed(
-        "mimiccdm", files, _SCHEMA, lambda filling: _Reader(files, filling).fill(), errors
+        "mimiccdm", files, _SCHEMA, lambda filling: _AdmissionReader(files, filling).fill(), errors
     )
     wanted = [disease for disease in _CODES if disease in words] or list(_CODES)
     return _source(
@@ -94,7 +94,7 @@ def _files(folder: Path) -> dict[str, Path]:
 
 def _source(
     name: str,
-    index: Index,
+    index: TableIndex,
     wanted: list[str],
     errors: RowErrors,
     *,
@@ -155,7 +155,7 @@ def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:
     )
 
 
-class _Reader:
+class _AdmissionReader:
     """Fills the index from the files, in one pass each, with the names of the diseases withheld."""
 
     def __init__(self, files: Mapping[str, Path], filling: Filling) -> None:
@@ -178,11 +178,11 @@ class _Reader:
         self._facts("radiology_reports.csv", self._report)
         self._finish()
 
-    def _each(self, name: str, read: Callable[[Row], None]) -> None:
+    def _each(self, name: str, read: Callable[[CsvRow], None]) -> None:
         for _ in self.filling.rows(self.files[name], _COLUMNS[name], read):
             pass
 
-    def _admit(self, row: Row, groups: Mapping[int, str]) -> None:
+    def _admit(self, row: CsvRow, groups: Mapping[int, str]) -> None:
         hadm = row.number("hadm_id")
         if hadm in self.known:
             raise row.wrong("this admission has a history already.", "hadm_id")
@@ -204,8 +204,8 @@ class _Reader:
             self.leaking.add(hadm)
         return masked
 
-    def _facts(self, name: str, read: Callable[[Row], Iterator[_Found]]) -> None:
-        def keep(row: Row) -> None:
+    def _facts(self, name: str, read: Callable[[CsvRow], Iterator[_Found]]) -> None:
+        def keep(row: CsvRow) -> None:
             hadm = row.number("hadm_id")
             if hadm not in self.known:
                 self.counts["strange"] += 1
@@ -217,7 +217,7 @@ class _Reader:
 
         self._each(name, keep)
 
-    def _report(self, row: Row) -> Iterator[_Found]:
+    def _report(self, row: CsvRow) -> Iterator[_Found]:
         if owner := _NOTE.fullmatch(row.text("note_id")):
             self.owners[row.number("hadm_id")] = int(owner[1])
         item = f"{row.text('modality')} {row.text('region')}".strip() or "Imaging"
@@ -225,7 +225,7 @@ class _Reader:
             (item, f"{item}: {sentence}", Kind.IMAGING) for sentence in sentences(row.text("text"))
         )
 
-    def _laboratory(self, row: Row, labels: Mapping[str, str]) -> Iterator[_Found]:
+    def _laboratory(self, row: CsvRow, labels: Mapping[str, str]) -> Iterator[_Found]:
         value, low, high = (
             row.text(column) for column in ("valuestr", "ref_range_lower", "ref_range_upper")
         )
@@ -233,13 +233,13 @@ class _Reader:
             reference = f" (reference {low or '…'} to {high or '…'})" if low or high else ""
             yield item, f"{item}: {value}{reference}.", Kind.LABORATORY
 
-    def _culture(self, row: Row, labels: Mapping[str, str]) -> Iterator[_Found]:
+    def _culture(self, row: CsvRow, labels: Mapping[str, str]) -> Iterator[_Found]:
         value, specimen = row.text("valuestr"), labels.get(_plain(row.text("spec_itemid")), "")
         if value and (test := self._named(row, "test_itemid", labels)):
             item = f"{test}, {specimen}" if specimen else test
             yield item, f"{item}: {value.rstrip('.')}.", Kind.LABORATORY
 
-    def _named(self, row: Row, column: str, labels: Mapping[str, str]) -> str:
+    def _named(self, row: CsvRow, column: str, labels: Mapping[str, str]) -> str:
         name = labels.get(_plain(row.text(column)), "")
         self.counts["unnamed"] += not name
         return name
@@ -281,7 +281,7 @@ def _groups(path: Path) -> dict[int, str]:
     return groups
 
 
-def _label(row: Row) -> dict[str, str]:
+def _label(row: CsvRow) -> dict[str, str]:
     """Number of a test → its name with its fluid; nothing for synonyms, which have no number."""
     if not row.text("itemid"):
         return {}
@@ -295,7 +295,7 @@ def _plain(number: str) -> str:
     )  # written by a library that keeps numbers with gaps as floating-point ones
 
 
-def _examination(row: Row) -> Iterator[_Found]:
+def _examination(row: CsvRow) -> Iterator[_Found]:
     """Sentences by body part, as the heading before them says ("Abd: soft")."""
     item = "Physical examination"
     for sentence in sentences(row.text("pe")):
@@ -304,11 +304,11 @@ def _examination(row: Row) -> Iterator[_Found]:
         yield item, sentence, Kind.EXAMINATION
 
 
-def _lazy(index: Index, admissions: array[int], labels: array[int]) -> Lazy[Case]:
+def _lazy(index: TableIndex, admissions: array[int], labels: array[int]) -> Lazy[Case]:
     return Lazy(len(admissions), lambda i: _case(index, admissions[i]), labels)
 
 
-def _case(index: Index, hadm: int) -> Case:
+def _case(index: TableIndex, hadm: int) -> Case:
     """The case of an admission; the first sentence of the history opens the encounter.
 
     The rest of the record is hidden, except what that sentence states.

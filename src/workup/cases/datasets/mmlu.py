@@ -16,10 +16,10 @@ from pydantic import BaseModel, Field, model_validator
 from workup.cases.pieces import Piece, csv_cells, csv_pieces, pieces
 from workup.cases.questions import (
     LETTERS,
+    CaseRow,
     Dropped,
     File,
     QuestionSet,
-    Row,
     Rows,
     content_id,
     parsed,
@@ -43,7 +43,7 @@ _PART = re.compile(r"_(?:dev|val|test|train)$")
 _CELLS = 6  # question, A, B, C, D, answer
 
 
-class _Row(BaseModel):
+class _MmluRow(BaseModel):
     """A JSON line.
 
     `answer` is a letter, or the place of the right choice, counted from 0 (as in the Hugging Face
@@ -77,14 +77,14 @@ def _pieces(path: Path) -> Iterator[Piece | CaseError]:
 def _read(piece: Piece, file: File) -> Rows:
     if file.path.suffix == ".csv":
         return [_from_csv(piece, file)]
-    row = parsed(_Row, piece, file)
+    row = parsed(_MmluRow, piece, file)
     options = dict(zip(LETTERS, row.options, strict=False))
     id = content_id(row.question, *row.options) if row.id is None else str(row.id)
     named = "-".join(filter(None, [row.subject, id]))
     return [question(named, row.question, options, row.letter, category=row.subject)]
 
 
-def _from_csv(piece: Piece, file: File) -> Row | Dropped:
+def _from_csv(piece: Piece, file: File) -> CaseRow | Dropped:
     cells = csv_cells(piece.text)
     if len(cells) != _CELLS:
         problem = f"a row is question, A, B, C, D, answer: {_CELLS} cells, not {len(cells)}."

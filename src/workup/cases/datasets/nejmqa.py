@@ -17,9 +17,9 @@ from pydantic import BaseModel
 from workup.cases.files import Split, checked
 from workup.cases.pieces import Piece, csv_cells, csv_pieces, pieces
 from workup.cases.questions import (
+    CaseRow,
     Dropped,
     File,
-    Row,
     Rows,
     asked,
     content_id,
@@ -39,7 +39,7 @@ _MARK = re.compile(r"(?:^|(?<=\s))([A-H])[.)][ \t]*")
 _LINE_MARK = re.compile(r"^[ \t]*+([A-H])[.)][ \t]*", re.MULTILINE)
 
 
-class _Row(BaseModel):
+class _NejmqaRow(BaseModel):
     question: str
     answer: str
 
@@ -57,7 +57,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
         values = (
             _from_csv(piece, file, header) if file.path.suffix == ".csv" else row_of(piece, file)
         )
-        return [_case(checked(_Row, values, file=file.path, line=piece.line), file)]
+        return [_case(checked(_NejmqaRow, values, file=file.path, line=piece.line), file)]
 
     note = "NEJMQA: see its data card for the terms of use."
     return question_source(request, errors, files, _pieces, read, [note])
@@ -93,7 +93,7 @@ def _from_csv(piece: Piece, file: File, header: Callable[[Path], list[str]]) -> 
     return dict(zip(names, cells, strict=True))
 
 
-def _case(row: _Row, file: File) -> Row | Dropped:
+def _case(row: _NejmqaRow, file: File) -> CaseRow | Dropped:
     stem, options = lettered(row.question)
     if not options:
         return Dropped("its options cannot be told from the question")

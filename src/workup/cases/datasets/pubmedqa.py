@@ -15,9 +15,9 @@ from pydantic import BaseModel, Field
 from workup.cases.files import Split, checked, existing, read_object
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
+    CaseRow,
     Dropped,
     File,
-    Row,
     Rows,
     asked,
     choice,
@@ -39,7 +39,7 @@ _DECISIONS = ("yes", "no", "maybe")
 _LETTERS = dict(zip(_DECISIONS, "ABC", strict=True))
 
 
-class _Row(BaseModel):
+class _PubmedqaRow(BaseModel):
     question: str = Field(alias="QUESTION")
     contexts: list[str] = Field(alias="CONTEXTS")
     labels: list[str] = Field(alias="LABELS", default=[])
@@ -59,7 +59,9 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
     truth, where = _truth(request.place)
 
     def read(piece: Piece, file: File) -> Rows:
-        row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line, within=piece.key)
+        row = checked(
+            _PubmedqaRow, row_of(piece, file), file=file.path, line=piece.line, within=piece.key
+        )
         pmid = piece.key or str(row.pmid or "")
         if not pmid:
             raise CaseError("there is no PubMed id.", file=file.path, line=piece.line, field="pmid")
@@ -85,7 +87,7 @@ def _truth(place: str) -> tuple[dict[str, object], Path]:
     return (read_object(beside) if beside.is_file() else {}), beside
 
 
-def _case(pmid: str, row: _Row, part: str) -> Row | Dropped:
+def _case(pmid: str, row: _PubmedqaRow, part: str) -> CaseRow | Dropped:
     if row.decision is None:
         return Dropped("it has no final decision", meant=True)
     if not any(context.strip() for context in row.contexts) or not row.question.strip():
@@ -101,4 +103,4 @@ def _case(pmid: str, row: _Row, part: str) -> Row | Dropped:
         for label, text in zip(labels, row.contexts, strict=True)
     )
     truth = replace(truth, references=tuple(filter(None, [row.conclusion])))
-    return Row(Case(pmid, presentation, truth, row.question.strip(), shown), part=part)
+    return CaseRow(Case(pmid, presentation, truth, row.question.strip(), shown), part=part)

@@ -14,7 +14,7 @@ import re
 from pydantic import BaseModel, Field
 
 from workup.cases.pieces import Piece
-from workup.cases.questions import Answer, Dropped, File, QuestionSet, Row, Rows, parsed
+from workup.cases.questions import Answer, CaseRow, Dropped, File, QuestionSet, Rows, parsed
 from workup.core.case import Case, Truth
 from workup.core.leaks import Mask
 from workup.core.text import same_name
@@ -30,7 +30,7 @@ _ROLES = {
 }  # the last word of a name that is here counts
 
 
-class _Row(BaseModel):
+class _RarearenaRow(BaseModel):
     id: str = Field(alias="_id")
     case_report: str
     diagnosis: str
@@ -40,7 +40,7 @@ class _Row(BaseModel):
 
 
 def _read(piece: Piece, file: File) -> Rows:
-    row = parsed(_Row, piece, file)
+    row = parsed(_RarearenaRow, piece, file)
     if not row.case_report.strip() or not row.diagnosis.strip():
         return [Dropped("it has no report or no diagnosis")]
     task = "RDS" if row.test_results is None else "RDC"
@@ -49,10 +49,10 @@ def _read(piece: Piece, file: File) -> Rows:
     mask = Mask((truth.diagnosis, *truth.aliases), family=False)
     presentation = mask(report)
     case = Case(f"{task}-{row.id}", presentation, truth, category=task)
-    return [Row(case, group=row.id, masked=mask.found > 0)]
+    return [CaseRow(case, group=row.id, masked=mask.found > 0)]
 
 
-def _truth(row: _Row) -> Truth:
+def _truth(row: _RarearenaRow) -> Truth:
     name, orphanet = row.diagnosis.strip(), (row.orpha_name or "").strip()
     code = re.sub(r"\D", "", str(row.orpha_id or ""))
     return Truth(

@@ -14,10 +14,10 @@ from pydantic import BaseModel
 
 from workup.cases.pieces import Piece
 from workup.cases.questions import (
+    CaseRow,
     Dropped,
     File,
     QuestionSet,
-    Row,
     Rows,
     open_answer,
     parsed,
@@ -34,7 +34,7 @@ _BETWEEN = re.compile(r"[、，,;；\n]+(?![^（(]*[）)])")  # between diagnose
 _BRACKETS = re.compile(r"[（(][^（()）]*[）)]")
 
 
-class _Row(BaseModel):
+class _RjuaRow(BaseModel):
     id: str | int
     question: str
     disease: str
@@ -43,7 +43,7 @@ class _Row(BaseModel):
 
 
 def _read(piece: Piece, file: File) -> Rows:
-    row = parsed(_Row, piece, file)
+    row = parsed(_RjuaRow, piece, file)
     names = [name.strip() for name in _BETWEEN.split(row.disease) if name.strip()]
     if not names or not row.question.strip():
         return [Dropped("it has no question or no disease")]
@@ -52,7 +52,7 @@ def _read(piece: Piece, file: File) -> Rows:
     replies = tuple(filter(None, [row.answer.strip(), row.advice.strip()]))
     truth = open_answer(names, references=replies)
     case = Case(str(row.id), presentation, truth, asks_plainly)
-    return [Row(case, masked=(presentation, asks_plainly) != (said, asks))]
+    return [CaseRow(case, masked=(presentation, asks_plainly) != (said, asks))]
 
 
 def _withheld(text: str, names: Sequence[str]) -> str:

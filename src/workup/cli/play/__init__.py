@@ -65,7 +65,7 @@ def play(
     )
     person = Person(source, round_.environment, console, ask)
     try:
-        yours = round_.heard(person, case)
+        yours = round_.played_by(person, case)
     except (EOFError, KeyboardInterrupt) as left:
         again = f"--case {index}, and the rest of the command as it was"
         console.print(Text(f"\nYou left. The same patient again: {again}", style="dim"))
@@ -96,7 +96,7 @@ class _Round:
         doctors |= {label: known[label] for label in order if label in known}
         return doctors
 
-    def heard(self, person: Person, case: Case) -> Episode:
+    def played_by(self, person: Person, case: Case) -> Episode:
         """A person's encounter.
 
         They are asked outside any event loop: only there does the first Ctrl-C end the waiting.

@@ -177,23 +177,18 @@ class Person:
         if request.isdecimal() and 1 <= int(request) <= len(self.items):
             request = self.items[int(request) - 1].name
         reply = self._reply(request, case)
-        found = self._containing(request) if not reply.item and not reply.evidence else []
-        return (
-            (found[0].name, self._reply(found[0].name, case))
-            if len(found) == 1
-            else (request, reply)
-        )
+        wanted = words(request)
+        if reply.item or reply.evidence or not wanted:
+            return request, reply
+        containing = [
+            item for item, have in zip(self.items, self._words, strict=True) if wanted <= have
+        ]
+        if len(containing) != 1:
+            return request, reply
+        return containing[0].name, self._reply(containing[0].name, case)
 
     def _reply(self, request: str, case: Case) -> Observation:
         return self._record.reply(case, Action(Kind.HISTORY, (request,)))
-
-    def _containing(self, request: str) -> list[Item]:
-        wanted = words(request)
-        return [
-            item
-            for item, have in zip(self.items, self._words, strict=True)
-            if wanted and wanted <= have
-        ]
 
     def _suggest(self, request: str) -> None:
         """Says that the request is not clear, and what has to do with it or is spelt like it."""

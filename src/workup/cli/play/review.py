@@ -168,7 +168,8 @@ def _side_by_side(console: Console, records: Sequence[Record]) -> None:
         console.print(
             _columns(records[start : start + each], least, "" if start else "Who asked what")
         )
-    console.print(_legend())
+    marks = [Text(f"{weight} {NAMES[weight]}", style=STYLES[weight]) for weight in (3, 2, 1, 0)]
+    console.print(Text("  ").join([*marks, Text("· nothing new", style="dim")]))
     console.print(
         Text(
             "CR: criticality recall · critical, noise: share of 3s and 0s in what was found",
@@ -233,11 +234,6 @@ def _answer(record: Record) -> Text:
     return Text(
         f"{'✓' if record.correct else '✗'} {printable(record.episode.answer[0])}", style="bold"
     )
-
-
-def _legend() -> Text:
-    marks = [Text(f"{weight} {NAMES[weight]}", style=STYLES[weight]) for weight in (3, 2, 1, 0)]
-    return Text("  ").join([*marks, Text("· nothing new", style="dim")])
 
 
 class _Tutor:

@@ -77,7 +77,9 @@ class VerlPolicy(RemotePolicy):
         except TimeoutError as error:
             raise RolloutError(f"verl's server gave no answer in {self.patience:g} s") from error
         except RayError as error:
-            raise RolloutError(f"verl's server is gone: {_first(error)}") from error
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            cause = lines[-1] if lines else type(error).__name__  # Ray says it last
+            raise RolloutError(f"verl's server is gone: {cause.strip()[:200]}") from error
 
     def _drawn(self, reply: Any) -> Drawn:
         if reply.stop_reason in {"aborted", "abort"}:
@@ -92,9 +94,3 @@ class VerlPolicy(RemotePolicy):
         if reply.log_probs is None:
             raise WorkupError("verl's server returned no log-probabilities")
         return list(reply.token_ids), list(reply.log_probs)
-
-
-def _first(error: Exception) -> str:
-    """The last line of what Ray says, which is the cause."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__).strip()[:200]

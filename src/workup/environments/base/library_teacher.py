@@ -88,7 +88,7 @@ class LibraryTeaching:
         if not (case.truth.codes and case.given):
             need_diagnoses(source)
         open_book = bool(rng.random() < self.open_books) and environment.max_turns > 1
-        teacher = _Teacher(source, environment, self, case, rng)
+        teacher = _LibraryTeacher(source, environment, self, case, rng)
         items = [] if open_book or not environment.about.asks else teacher.questions(focus)
         searches = drawn_searches(source, environment.max_turns - 1 - len(items), rng)
         steps: list[Item | None] = [*items, *(None for _ in range(max(searches, open_book)))]
@@ -104,7 +104,7 @@ class LibraryTeaching:
 
 
 @dataclass(slots=True)
-class _Teacher:
+class _LibraryTeacher:
     """A `Doctor` that takes the `steps`, an item to ask for or a search each, then diagnoses.
 
     A refinement depends on the turns before it alone, so that a turn and the branch beside it have

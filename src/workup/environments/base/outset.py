@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from workup.core.case import Case, Fact, Source
+from workup.core.case import Case, Source
 from workup.core.lazy import Lazy
 from workup.rl.rollout import seed_key
 
@@ -28,7 +28,10 @@ def partial(case: Case, share: float, seed: int = 0) -> Case:
     shown = tuple(fact for place, fact in enumerate(facts) if place in chosen)
     hidden = tuple(fact for place, fact in enumerate(facts) if place not in chosen)
     return replace(
-        case, presentation=_joined(shown), given=shown, truth=replace(case.truth, facts=hidden)
+        case,
+        presentation="\n".join(fact.text for fact in shown),
+        given=shown,
+        truth=replace(case.truth, facts=hidden),
     )
 
 
@@ -45,7 +48,3 @@ def told_at_outset(source: Source, share: float, seed: int = 0) -> Source:
         test=presented(source.test),
         notes=(*source.notes, note),
     )
-
-
-def _joined(facts: Sequence[Fact]) -> str:
-    return "\n".join(fact.text for fact in facts)

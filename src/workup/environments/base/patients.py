@@ -79,7 +79,7 @@ _CHECK = (
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PatientReply:
     """What a patient answered, and the ids of the facts told; none if the patient does not know.
 
     `text` is neutralised and names no withheld diagnosis. `item` is the canonical name of what was
@@ -106,7 +106,7 @@ class Patient(Protocol):
         """Its own phrases, besides the facts."""
         ...
 
-    async def reply(self, case: Case, past: Sequence[Turn], question: str) -> Said: ...
+    async def reply(self, case: Case, past: Sequence[Turn], question: str) -> PatientReply: ...
 
 
 class EmbeddedPatient:
@@ -122,13 +122,13 @@ class EmbeddedPatient:
     def __init__(self, record: RecordedConsultation) -> None:
         self._record = record
 
-    async def reply(self, case: Case, past: Sequence[Turn], question: str) -> Said:
+    async def reply(self, case: Case, past: Sequence[Turn], question: str) -> PatientReply:
         found = self._record.reply(case, Action(ASK, (question,)))
         if not found.understood:
-            return Said(UNCLEAR_CHINESE if chinese(question) else UNCLEAR, understood=False)
+            return PatientReply(UNCLEAR_CHINESE if chinese(question) else UNCLEAR, understood=False)
         if not found.evidence:
-            return Said(not_known(question), item=found.item)
-        return Said(found.messages[0].content, found.evidence, found.item)
+            return PatientReply(not_known(question), item=found.item)
+        return PatientReply(found.messages[0].content, found.evidence, found.item)
 
 
 class _Answer(BaseModel):
@@ -162,7 +162,7 @@ class ModelPatient:
     ) -> None:
         self._record, self._model, self._personas = record, model, personas
 
-    async def reply(self, case: Case, past: Sequence[Turn], question: str) -> Said:
+    async def reply(self, case: Case, past: Sequence[Turn], question: str) -> PatientReply:
         return said_before(past, question) or await self.compose(case, past, question)
 
     def findings(self, case: Case) -> list[str]:
@@ -174,7 +174,7 @@ class ModelPatient:
 
     async def compose(
         self, case: Case, past: Sequence[Turn], question: str, rejected: Sequence[Rejection] = ()
-    ) -> Said:
+    ) -> PatientReply:
         """A new answer; `rejected` are those which the fact checker has sent back in this turn."""
         facts = (*case.given, *case.truth.facts)
         messages = self._messages(case, past, question, rejected)
@@ -189,11 +189,13 @@ class ModelPatient:
             some_of("facts", len(facts), most=_MOST_NUMBERS),
         )
         if not answer.facts:
-            return Said(not_known(question))
+            return PatientReply(not_known(question))
         # Diagnosis names are withheld as from a finding whose item is the question: a name that the
         # question itself uses need not be.
         text = self._record.tell(case, Fact("answer", question, answer.answer.strip()))
-        return Said(text, tuple(facts[number - 1].id for number in dict.fromkeys(answer.facts)))
+        return PatientReply(
+            text, tuple(facts[number - 1].id for number in dict.fromkeys(answer.facts))
+        )
 
     def _messages(
         self, case: Case, past: Sequence[Turn], question: str, rejected: Sequence[Rejection]
@@ -203,8 +205,12 @@ class ModelPatient:
         sections = [("your findings", listed(self.findings(case))), *_dialogue(past)]
         sections.append(("the doctor's question", clean(question, _LONGEST_PAST)))
         if rejected:
+            answers = [f"{answer.answer} (sent back as {answer.reason})" for answer in rejected]
             sections.append(
-                ("your earlier answers to this question, sent back", _sent_back(rejected))
+                (
+                    "your earlier answers to this question, sent back",
+                    numbered(answers, _LONGEST_FACT),
+                )
             )
         again = "Answer the question anew and mend what was wrong. " if rejected else ""
         closing = f"{again}Answer as the patient, with nothing but the JSON object."
@@ -270,7 +276,7 @@ class CheckedPatient:
     def phrases(self) -> Sequence[str]:
         return self._patient.phrases
 
-    async def reply(self, case: Case, past: Sequence[Turn], question: str) -> Said:
+    async def reply(self, case: Case, past: Sequence[Turn], question: str) -> PatientReply:
         if before := said_before(past, question):
             return before
         findings, rejected = self._patient.findings(case), list[Rejection]()
@@ -286,7 +292,7 @@ class CheckedPatient:
         )
 
     @staticmethod
-    def _as_stated(case: Case, said: Said, verdict: Check) -> Said:
+    def _as_stated(case: Case, said: PatientReply, verdict: Check) -> PatientReply:
         if not said.facts:
             return said
         facts = (*case.given, *case.truth.facts)
@@ -337,12 +343,12 @@ def answered_before(past: Sequence[Turn], request: str) -> Turn | None:
     )
 
 
-def said_before(past: Sequence[Turn], question: str) -> Said | None:
+def said_before(past: Sequence[Turn], question: str) -> PatientReply | None:
     turn = answered_before(past, question)
     if turn is None:
         return None
     seen = turn.observation
-    return Said(seen.messages[0].content, seen.evidence, seen.item, seen.understood)
+    return PatientReply(seen.messages[0].content, seen.evidence, seen.item, seen.understood)
 
 
 def listed(findings: Sequence[str]) -> str:
@@ -365,12 +371,6 @@ def _dialogue(past: Sequence[Turn]) -> list[tuple[str, str]]:
 
 def _folded(text: str) -> str:
     return " ".join(clean(text, _LONGEST_PAST).split())
-
-
-def _sent_back(rejected: Sequence[Rejection]) -> str:
-    return numbered(
-        [f"{answer.answer} (sent back as {answer.reason})" for answer in rejected], _LONGEST_FACT
-    )
 
 
 def _failing(verdict: Check) -> str:

@@ -78,7 +78,7 @@ class RankedTeaching:
         case, rng = drawn_case(source, seed, index)
         most = environment.max_turns - 1
         orders = int(rng.integers(1, most + 1)) if most else 0
-        teacher = _Teacher(self, source.knowledge, orders, rng)
+        teacher = _RankedTeacher(self, source.knowledge, orders, rng)
         return Demonstration(environment.open(case), exchanges(played(case, environment, teacher)))
 
 
@@ -123,7 +123,7 @@ def learned(world: Lists, case: Case, past: Sequence[Turn]) -> Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class _Teacher:
+class _RankedTeacher:
     """A `Doctor` that ranks and orders so many times, then names the truth."""
 
     teaching: RankedTeaching

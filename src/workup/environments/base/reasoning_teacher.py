@@ -58,12 +58,12 @@ class ReasoningTeaching:
         need_diagnoses(source)
         case, rng = drawn_case(source, seed, index)
         searches = drawn_searches(source, environment.max_turns - 1, rng)
-        teacher = _Teacher(self, source, environment, searches, rng)
+        teacher = _ReasoningTeacher(self, source, environment, searches, rng)
         return Demonstration(environment.open(case), exchanges(played(case, environment, teacher)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Teacher:
+class _ReasoningTeacher:
     """A `Doctor` that searches so many times, then names the diagnosis."""
 
     teaching: ReasoningTeaching

@@ -27,7 +27,7 @@ from workup.environments.base.searchers import IdealSearcher, RandomSearcher
 from workup.environments.base.searching import NOTHING, SEARCH, SEPARATOR, SearchGrammar, Told
 from workup.environments.consultation import Consultation
 from workup.retrieval import brought, open_retriever, words
-from workup.retrieval.batching import Together
+from workup.retrieval.batching import BatchedRetriever
 from workup.retrieval.hpo.rankings import Rankings
 from workup.retrieval.provenance import without_own
 from workup.rl.rollout import seed_key
@@ -101,7 +101,9 @@ class Searched(Encounter):
 
     @cached_property
     def _rankings(self) -> Rankings:
-        return Rankings.of(self.retriever.library if isinstance(self.retriever, Together) else "")
+        return Rankings.of(
+            self.retriever.library if isinstance(self.retriever, BatchedRetriever) else ""
+        )
 
     @property
     def notes(self) -> Sequence[str]:
@@ -153,7 +155,9 @@ class Searched(Encounter):
 
     def open(self, case: Case) -> tuple[Message, ...]:
         """The rules; then the patient, the case's question and its options, one per line."""
-        lines = (case.presentation, *self._further(case), case.question, *case.options)
+        # The findings that the opening adds name no diagnosis, as in a consultation.
+        added = " ".join(self.record.tell(case, fact) for fact in self.grammar.facts(case))
+        lines = (case.presentation, added, case.question, *case.options)
         shown = neutralise("\n".join(line for line in lines if line))
         return Message("system", self._rules), Message("user", shown)
 
@@ -191,14 +195,6 @@ class Searched(Encounter):
         """
         last = turn >= self.grammar.max_turns - 2
         return Message("user", f"{text}\n{CONCLUDE}" if last else text)
-
-    def _further(self, case: Case) -> Iterator[str]:
-        """The sentences about findings that the opening adds to the presentation.
-
-        Names of diagnoses are withheld, as in a consultation.
-        """
-        facts = self.grammar.facts(case)
-        yield " ".join(self.record.tell(case, fact) for fact in facts)
 
     def _shown(self, case: Case, passage: Passage) -> Passage:
         """The passage as the doctor reads it: cut, in the case's names, without any tag."""
@@ -287,7 +283,11 @@ def opened(
     if library is None:
         return open_retriever(index), None, ()
     made = _own(library)
-    return Together(made.find, here=True), library, tuple(_pieces(source, library, made.passages))
+    return (
+        BatchedRetriever(made.find, here=True),
+        library,
+        tuple(_pieces(source, library, made.passages)),
+    )
 
 
 @lru_cache(maxsize=4)

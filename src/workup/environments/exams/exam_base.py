@@ -44,7 +44,7 @@ CREATE TABLE share (disease INTEGER, test INTEGER, share REAL, n INTEGER, refere
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Statistic:
     """One statistic to build from: `share` of `n` patients with `disease` are positive in `test`.
 
     `share` is within [0, 1]; `n` is 0 where nobody says. The others are further names, and how a
@@ -73,7 +73,7 @@ class Exam:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PositiveShare:
     """How often `test` is positive in a disease, from how many patients (0: not told), and where.
 
     `share` is within [0, 1].
@@ -124,7 +124,7 @@ class ExamBase:
         return cls(str(folder), tables, vectors, read["encoder"])
 
     @classmethod
-    def of(cls, name: str, rows: Iterable[Row]) -> ExamBase:
+    def of(cls, name: str, rows: Iterable[Statistic]) -> ExamBase:
         """A base in memory. Raises ValueError where a disease and a test come twice."""
         tables = sqlite3.connect(":memory:", check_same_thread=False)
         writer = Writer(tables)
@@ -175,7 +175,7 @@ class ExamBase:
                 return Exam(int(row[0]), str(row[1]), tuple(wordings[1:]), wordings[0])
         return None
 
-    def share(self, disease: str, test: Exam) -> Share | None:
+    def share(self, disease: str, test: Exam) -> PositiveShare | None:
         """The statistic of a test in a disease (its name as `disease` gives it); None if none."""
         row = self._one(
             "SELECT share, n, reference FROM share JOIN disease_name USING (disease) "
@@ -183,15 +183,15 @@ class ExamBase:
             normalise(disease),
             test.id,
         )
-        return Share(test.name, float(row[0]), int(row[1]), str(row[2])) if row else None
+        return PositiveShare(test.name, float(row[0]), int(row[1]), str(row[2])) if row else None
 
-    def shares(self, disease: str) -> list[Share]:
+    def shares(self, disease: str) -> list[PositiveShare]:
         """All statistics of a disease, in the order of the tests."""
         query = (
             "SELECT test.name, share, n, reference FROM share JOIN disease_name USING (disease) "
             "JOIN test ON test.id = share.test WHERE form = ? ORDER BY test.id"
         )
-        return [Share(*row) for row in self._all(query, normalise(disease))]
+        return [PositiveShare(*row) for row in self._all(query, normalise(disease))]
 
     @property
     def diseases(self) -> list[str]:
@@ -229,7 +229,7 @@ class Writer:
         self.notes: list[str] = []  # names that two things claim
         self.count = 0  # rows that were added
 
-    def add(self, row: Row) -> str:
+    def add(self, row: Statistic) -> str:
         """Adds a statistic; returns why it cannot be added, or "".
 
         Counts of one disease and test from several references are pooled, where each tells its n.
@@ -257,12 +257,12 @@ class Writer:
         self.count += 1
         return ""
 
-    def _disease(self, row: Row) -> int:
+    def _disease(self, row: Statistic) -> int:
         names = (row.disease, *row.disease_names)
         forms = [form for form in dict.fromkeys(map(normalise, names)) if form]
         return self._thing("disease", "form", forms[:1], forms, row.disease, ())
 
-    def _test(self, row: Row) -> int:
+    def _test(self, row: Statistic) -> int:
         keys = [each for each in dict.fromkeys(map(key, (row.test, *row.test_names))) if each]
         wordings = json.dumps([row.negative, *row.positives], ensure_ascii=False)
         return self._thing("test", "key", synonyms(keys[0]), keys, row.test, (wordings,))
@@ -314,7 +314,7 @@ def clinic_base() -> ExamBase:
     return ExamBase.of(
         CLINIC,
         (
-            Row(
+            Statistic(
                 entry.name,
                 test.name,
                 entry.shares[test.name],

@@ -1,8 +1,8 @@
 """What a base of examinations is built from: tables of statistics, and cases with their results.
 
-A table is CSV, TSV, JSON lines or a JSON array with the columns of `Line`, or a JSON object with
-`markerDB` and `bayesDB`, the layout of the public table of immunohistochemistry. Rows that do not
-fit are left out and reported with file and line.
+A table is CSV, TSV, JSON lines or a JSON array with the columns of `StatisticLine`, or a JSON
+object with `markerDB` and `bayesDB`, the layout of the public table of immunohistochemistry. Rows
+that do not fit are left out and reported with file and line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workup.cases.rows import RowErrors
 from workup.core.case import Case, Kind, Source
 from workup.core.errors import CaseError, UserError, unknown
 from workup.core.text import normalise
-from workup.environments.exams.exam_base import Row, Writer, writing
+from workup.environments.exams.exam_base import Statistic, Writer, writing
 from workup.environments.exams.exam_terms import common, key, positive, without_name
 
 FEW = 10_000
@@ -43,7 +43,7 @@ Short = Annotated[str, Field(max_length=300)]
 Names = Annotated[list[Short], BeforeValidator(_listed), Field(max_length=50)]
 
 
-class Line(BaseModel):
+class StatisticLine(BaseModel):
     """One statistic. `share` is the share of positive results, or `positive` of `n` are.
 
     In CSV, a list has its parts separated by "|", and an empty cell is as no column.
@@ -73,9 +73,9 @@ class Line(BaseModel):
                 return "names nothing: it has no word, or the words of a method alone.", field
         return None
 
-    def row(self) -> Row:
+    def row(self) -> Statistic:
         share = self.share if self.share is not None else (self.positive or 0) / (self.n or 1)
-        return Row(
+        return Statistic(
             self.disease.strip(),
             self.test.strip(),
             share,
@@ -140,15 +140,15 @@ def _add(writer: Writer, source: str, limit: int | None, strict: bool) -> list[s
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedStatistic:
     """A statistic and where it stands."""
 
-    row: Row
+    row: Statistic
     file: Path
     line: int | None
 
 
-def _written(writer: Writer, placed: Placed) -> None:
+def _written(writer: Writer, placed: PlacedStatistic) -> None:
     if problem := writer.add(placed.row):
         raise CaseError(f"{problem}.", file=placed.file, line=placed.line)
 
@@ -164,7 +164,7 @@ def _some(notes: Sequence[str]) -> list[str]:
     return [*notes[:_SHOWN], *([f"and {more:,} more names that others have"] if more > 0 else [])]
 
 
-def lines(path: Path) -> Iterator[Placed | CaseError]:
+def lines(path: Path) -> Iterator[PlacedStatistic | CaseError]:
     """The statistics of a file; a row that is none comes as its error. Raises CaseError."""
     if path.suffix == ".json" and _is_ihc(path):
         yield from _ihc(path)
@@ -174,10 +174,10 @@ def lines(path: Path) -> Iterator[Placed | CaseError]:
         try:
             if isinstance(value, CaseError):
                 raise value
-            made = checked(Line, value, file=path, line=line)
+            made = checked(StatisticLine, value, file=path, line=line)
             if wrong := made.problem():
                 raise CaseError(wrong[0], file=path, line=line, field=wrong[1])
-            yield Placed(made.row(), path, line)
+            yield PlacedStatistic(made.row(), path, line)
         except CaseError as error:
             yield error
 
@@ -222,9 +222,9 @@ def _separated(path: Path) -> Iterator[tuple[list[str], int | None] | CaseError]
 def _columns(cells: Sequence[str], path: Path) -> list[str]:
     columns = [cell.lower() for cell in cells]
     for column in columns:
-        if column not in Line.model_fields:
+        if column not in StatisticLine.model_fields:
             hint = f"in {path}, line 1"
-            raise unknown("column", column, Line.model_fields, more=hint)
+            raise unknown("column", column, StatisticLine.model_fields, more=hint)
     if missing := [name for name in ("disease", "test") if name not in columns]:
         raise CaseError(f"there is no column '{missing[0]}'.", file=path, line=1)
     if len({*columns}) < len(columns):
@@ -254,7 +254,7 @@ def _is_ihc(path: Path) -> bool:
         return file.read(100).lstrip().startswith(b"{") and _IHC in read_object(path)
 
 
-def _ihc(path: Path) -> Iterator[Placed | CaseError]:
+def _ihc(path: Path) -> Iterator[PlacedStatistic | CaseError]:
     """The statistics of the public table: a marker's sensitivity `s` is its share of positives."""
     document = read_object(path)
     tumours, listed = document[_IHC], document.get("markerDB", {})
@@ -267,16 +267,16 @@ def _ihc(path: Path) -> Iterator[Placed | CaseError]:
                 marker = checked(
                     _Marker, listed.get(code, {"display": code}), file=path, within=code
                 )
-                yield Placed(_ihc_row(tumour.name, code, marker, found.s), path, None)
+                yield PlacedStatistic(_ihc_row(tumour.name, code, marker, found.s), path, None)
         except CaseError as error:
             yield error
 
 
-def _ihc_row(tumour: str, code: str, marker: _Marker, share: float) -> Row:
+def _ihc_row(tumour: str, code: str, marker: _Marker, share: float) -> Statistic:
     names = (code, marker.display, *marker.aliases)
     own = next((name for each in names if (name := common(key(each)))), marker.display)
     english = _english().get(normalise(tumour), tumour)
-    return Row(
+    return Statistic(
         english,
         own,
         share,
@@ -355,11 +355,11 @@ class Counted:
         counts[0] += says
         counts[1] += 1
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[Statistic]:
         """The counts as statistics."""
         for (disease, test), (hits, n) in self._counts.items():
             names = self._names[disease]
-            yield Row(disease, test, hits / n, n, self.name, disease_names=names)
+            yield Statistic(disease, test, hits / n, n, self.name, disease_names=names)
 
     @property
     def notes(self) -> list[str]:

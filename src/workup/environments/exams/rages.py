@@ -24,7 +24,7 @@ from workup.environments.base.disease_names import SourceDiseases
 from workup.environments.base.lexical import chinese
 from workup.environments.base.patients import SECTIONS, listed
 from workup.environments.base.withheld import Withholding
-from workup.environments.exams.exam_base import Exam, ExamBase, Share
+from workup.environments.exams.exam_base import Exam, ExamBase, PositiveShare
 from workup.environments.exams.exam_terms import Named, common, key, read, synonyms
 from workup.models.structured import ask
 from workup.rl.rollout import seed_key
@@ -298,7 +298,7 @@ class ExamSimulator:
             return None
         return _of("record", name, text, tuple(fact.id for fact in facts))
 
-    def statistic(self, case: Case, name: str) -> tuple[Exam, Share] | None:
+    def statistic(self, case: Case, name: str) -> tuple[Exam, PositiveShare] | None:
         """What the base says of an examination in the case's disease; None where it says nothing.
 
         Raises UserError for a base that is damaged.

@@ -20,13 +20,13 @@ LONGEST = 100_000
 """Characters of one action at most."""
 
 
-class Said(Action):
+class DoctorAction(Action):
     """What the doctor says: one action in the environment's grammar."""
 
     text: str = Field(max_length=LONGEST)
 
 
-class Heard(Observation):
+class EncounterObservation(Observation):
     """The messages for the doctor.
 
     At the end `reward` is the return, and `outcome` what `workup.interop.adapters.bench.told`
@@ -37,14 +37,14 @@ class Heard(Observation):
     outcome: dict[str, Any] = Field(default_factory=dict)
 
 
-class Place(State):
+class EncounterState(State):
     """Where the encounter is: the case's place, and the number of turns in `step_count`."""
 
     place: int = 0
     turns_left: int = 0
 
 
-class Encounters(Environment):
+class OpenEnvEnvironment(Environment):
     """One session: an encounter after the other with the cases of `bench`."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
@@ -56,32 +56,40 @@ class Encounters(Environment):
         self._place, self._id = 0, ""
         self._interaction: Interaction | None = None
 
-    def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> Heard:
+    def reset(
+        self, seed: int | None = None, episode_id: str | None = None, **_: Any
+    ) -> EncounterObservation:
         """Opens the case at place `seed` (modulo their number); without a seed, the next one."""
         self._place = (next(self._next) if seed is None else seed) % len(self.bench.cases)
         self._id = episode_id or uuid4().hex
         self._interaction = self.bench.open(self._place)
-        return Heard(messages=messages(self._interaction.opening))
+        return EncounterObservation(messages=messages(self._interaction.opening))
 
-    async def step_async(self, action: Said, timeout_s: float | None = None, **_: Any) -> Heard:
+    async def step_async(
+        self, action: DoctorAction, timeout_s: float | None = None, **_: Any
+    ) -> EncounterObservation:
         """Takes one action. Raises WorkupError where no encounter has begun, or it is over."""
         if self._interaction is None:
             raise WorkupError("no encounter is open: call reset first")
         reply = await self._interaction.say(action.text)
         if not self._interaction.done:
-            return Heard(messages=messages(reply.messages))
+            return EncounterObservation(messages=messages(reply.messages))
         outcome = told(await self.bench.judge(self._interaction.episode))
         said = messages(reply.messages)
-        return Heard(messages=said, done=True, reward=outcome["reward"], outcome=dict(outcome))
+        return EncounterObservation(
+            messages=said, done=True, reward=outcome["reward"], outcome=dict(outcome)
+        )
 
-    def step(self, action: Said, timeout_s: float | None = None, **more: Any) -> Heard:
+    def step(
+        self, action: DoctorAction, timeout_s: float | None = None, **more: Any
+    ) -> EncounterObservation:
         return run_to_end(self.step_async(action, timeout_s, **more))
 
     @property
-    def state(self) -> Place:
+    def state(self) -> EncounterState:
         turns = len(self._interaction.turns) if self._interaction else 0
         most = self.bench.examination.environment.max_turns
-        return Place(
+        return EncounterState(
             episode_id=self._id, step_count=turns, place=self._place, turns_left=most - turns
         )
 
@@ -100,4 +108,9 @@ def app(
 
 def serving(bench: Bench) -> Any:
     """The server for encounters with the cases of `bench`."""
-    return create_fastapi_app(lambda: Encounters(bench), Said, Heard, max_concurrent_envs=SESSIONS)
+    return create_fastapi_app(
+        lambda: OpenEnvEnvironment(bench),
+        DoctorAction,
+        EncounterObservation,
+        max_concurrent_envs=SESSIONS,
+    )

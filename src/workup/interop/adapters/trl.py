@@ -69,9 +69,9 @@ def reward(completions: Sequence[Any], reward: Sequence[float], **_: Any) -> lis
     return list(reward)
 
 
-def factory(bench: Bench) -> Callable[[], Encounter]:
+def factory(bench: Bench) -> Callable[[], TrlEncounter]:
     """An `environment_factory` over the cases of `bench`, for the prompts of `tool_dataset`."""
-    return lambda: Encounter(bench)
+    return lambda: TrlEncounter(bench)
 
 
 def tool_dataset(bench: Bench) -> Dataset:
@@ -85,7 +85,7 @@ def tool_dataset(bench: Bench) -> Dataset:
     )
 
 
-class Encounter:
+class TrlEncounter:
     """One encounter as an object that TRL resets and whose tool its model calls."""
 
     def __init__(self, bench: Bench) -> None:

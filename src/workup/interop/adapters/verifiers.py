@@ -26,7 +26,7 @@ def load_environment(
     cases: str = "clinic:s",
     most: int = _MANY,
     **settings: Any,
-) -> Encounters:
+) -> VerifiersEnvironment:
     """The environment of `method`, trained on the training side of `cases`, evaluated on the other.
 
     At most `most` cases of each side are played. `settings` are those of `Bench.of`.
@@ -35,10 +35,10 @@ def load_environment(
         side: Bench.of(method, cases=cases, side=side, most=most, **settings)
         for side in ("train", "test")
     }
-    return Encounters(sides["train"], sides["test"])
+    return VerifiersEnvironment(sides["train"], sides["test"])
 
 
-class Encounters(vf.MultiTurnEnv):
+class VerifiersEnvironment(vf.MultiTurnEnv):
     """Encounters with the cases of `bench`; evaluations play those of `tested`."""
 
     def __init__(self, bench: Bench, tested: Bench, **more: Any) -> None:

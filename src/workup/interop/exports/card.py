@@ -29,6 +29,16 @@ class Origin:
 
 def text(origin: Origin, summary: str, written: Written) -> str:
     """The card in Markdown with its YAML header. What comes from a run or a file is quoted."""
+    restricted = (
+        "The cases are restricted: a data-use agreement forbids passing this text on. Keep the "
+        "folder to yourself, and do not upload it."
+    )
+    before_use = [
+        *([restricted] if origin.restricted else []),
+        "It is no medical device. Nothing here says how to treat a person.",
+        *map(quoted, origin.notes),
+        *written.notes,
+    ]
     parts = [
         f"---\n{yaml.safe_dump(_header(origin, written), sort_keys=False, allow_unicode=True)}---",
         f"# {quoted(origin.name)}: {summary.replace('|', ' ')}",
@@ -39,7 +49,7 @@ def text(origin: Origin, summary: str, written: Written) -> str:
         *([_table("column", "what it holds", written.columns)] if written.columns else []),
         *([_table("measure", "what it is", written.measures)] if written.measures else []),
         "## Before you use it",
-        "\n".join(f"- {note}" for note in _before(origin, written)),
+        "\n".join(f"- {note}" for note in before_use),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -59,19 +69,6 @@ def _header(origin: Origin, written: Written) -> dict[str, Any]:
         "tags": ["workup", "medical", *(["restricted"] if origin.restricted else [])],
         **({"configs": configs} if files else {}),
     }
-
-
-def _before(origin: Origin, written: Written) -> list[str]:
-    closed = (
-        "The cases are restricted: a data-use agreement forbids passing this text on. Keep the "
-        "folder to yourself, and do not upload it."
-    )
-    return [
-        *([closed] if origin.restricted else []),
-        "It is no medical device. Nothing here says how to treat a person.",
-        *(f"{quoted(note)}" for note in origin.notes),
-        *written.notes,
-    ]
 
 
 def _table(left: str, right: str, rows: Mapping[str, str]) -> str:

@@ -55,14 +55,13 @@ class Chosen:
                 f"{self.run.path} holds no episode yet; type `workup resume {self.run.path}`"
             )
         asked = ", ".join(f"{name}={value}" for name, value in self.where.items())
-        there = "; ".join(
-            f"{name}: {', '.join(self._values(name))}" for name in ("phase", "doctor")
+        there = []
+        for name in ("phase", "doctor"):
+            found = self.run.store.select(f"DISTINCT {name}", {}, f"ORDER BY 1 LIMIT {NAMED}")
+            there.append(f"{name}: {', '.join(row[0] for row in found)}")
+        raise UserError(
+            f"{self.run.path} holds no episode with {asked}. There are {'; '.join(there)}"
         )
-        raise UserError(f"{self.run.path} holds no episode with {asked}. There are {there}")
-
-    def _values(self, column: str) -> list[str]:
-        found = self.run.store.select(f"DISTINCT {column}", {}, f"ORDER BY 1 LIMIT {NAMED}")
-        return [row[0] for row in found]
 
 
 @dataclass(frozen=True)

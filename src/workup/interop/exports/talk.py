@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,24 @@ PLACE: Mapping[str, str] = {
 }
 
 
-def schema(columns: Callable[[Any, Any], Mapping[str, Any]]) -> Any:
+def schema(types: Mapping[str, str]) -> Any:
     """The Arrow schema of a set: its own columns, then the place of the episode in the run.
 
-    `columns(pa, messages)` gives name → type: `pa` is pyarrow, `messages` the type of a list of
-    messages. Raises UserError where pyarrow is not installed.
+    `types` has for each own column "messages" (a list of messages), Arrow's name of a type such as
+    "int32", or "int32[]" for a list of these. Raises UserError where pyarrow is not installed.
     """
     pa = wanted("pyarrow")
-    messages = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
-    types = dict.fromkeys(PLACE, pa.string()) | {"step": pa.int32(), "sample": pa.int32()}
-    return pa.schema([*columns(pa, messages).items(), *types.items()])
+    places = dict.fromkeys(PLACE, "string") | {"step": "int32", "sample": "int32"}
+    found = []
+    for name, kind in {**types, **places}.items():
+        if kind == "messages":
+            message = pa.struct([("role", pa.string()), ("content", pa.string())])
+            found.append((name, pa.list_(message)))
+        elif kind.endswith("[]"):
+            found.append((name, pa.list_(pa.type_for_alias(kind.removesuffix("[]")))))
+        else:
+            found.append((name, pa.type_for_alias(kind)))
+    return pa.schema(found)
 
 
 def write(

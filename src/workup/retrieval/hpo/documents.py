@@ -17,7 +17,7 @@ from workup.cases.files import checked, parse_object, scan
 from workup.cases.rows import Filled
 from workup.core.case import Document
 from workup.core.text import normalise
-from workup.retrieval.hpo.release import Annotation, Disease, Release, publications
+from workup.retrieval.hpo.release import AnnotatedDisease, Annotation, HpoRelease, publications
 from workup.retrieval.provenance import resting
 
 MOST_NAMES = 3
@@ -74,7 +74,7 @@ class Naming:
     notes: tuple[str, ...]
 
 
-def naming(release: Release, orphanet: Sequence[Orphan] = ()) -> Naming:
+def naming(release: HpoRelease, orphanet: Sequence[Orphan] = ()) -> Naming:
     """The further names of every disease: the HPO's own, and Orphanet's of the same disease."""
     claimed: dict[str, list[str]] = {
         id: list(each.names[1:]) for id, each in release.diseases.items()
@@ -113,7 +113,7 @@ def naming(release: Release, orphanet: Sequence[Orphan] = ()) -> Naming:
     return Naming(others, tuple(f"{count:,} {what}" for count, what in notes if count))
 
 
-def documents(release: Release, orphanet: Sequence[Orphan] = ()) -> Iterator[Document]:
+def documents(release: HpoRelease, orphanet: Sequence[Orphan] = ()) -> Iterator[Document]:
     """All documents, disease by disease; those of Orphanet's own diseases come last."""
     named = naming(release, orphanet)
     for disease in release.diseases.values():
@@ -122,7 +122,9 @@ def documents(release: Release, orphanet: Sequence[Orphan] = ()) -> Iterator[Doc
         yield _orphan(release, orphan)
 
 
-def _disease(release: Release, disease: Disease, others: Sequence[str]) -> Iterator[Document]:
+def _disease(
+    release: HpoRelease, disease: AnnotatedDisease, others: Sequence[str]
+) -> Iterator[Document]:
     """A document for each set of publications, in the order in which they come."""
     parts: dict[tuple[str, ...], list[Annotation]] = {}
     for each in disease.annotations:
@@ -134,7 +136,7 @@ def _disease(release: Release, disease: Disease, others: Sequence[str]) -> Itera
         yield Document(resting(disease.id, rests), disease.name, text)
 
 
-def _sentences(release: Release, annotations: Sequence[Annotation]) -> Iterator[str]:
+def _sentences(release: HpoRelease, annotations: Sequence[Annotation]) -> Iterator[str]:
     """Inheritance and course, then findings, the most frequent first, then what was not found."""
     terms = release.ontology.terms
     for aspect, lead in (("I", "Inheritance"), ("C", "Course"), ("M", "Notes")):
@@ -153,13 +155,13 @@ def _sentences(release: Release, annotations: Sequence[Annotation]) -> Iterator[
             yield f"{finding}: {each.frequency}." if each.frequency else f"{finding}."
 
 
-def _finding(release: Release, id: str) -> str:
+def _finding(release: HpoRelease, id: str) -> str:
     term = release.ontology.terms[id]
     others = term.synonyms[:MOST_NAMES]
     return f"{term.name} (also {', '.join(others)})" if others else term.name
 
 
-def _orphan(release: Release, orphan: Orphan) -> Document:
+def _orphan(release: HpoRelease, orphan: Orphan) -> Document:
     same = f" In OMIM: {', '.join(orphan.same)}." if orphan.same else ""
     found = [
         f"{_finding(release, id) if id else name}: {_WORDS.get(how, how)}."

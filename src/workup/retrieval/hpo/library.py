@@ -12,7 +12,7 @@ from workup.core.disk import whole_folder
 from workup.core.errors import UserError
 from workup.retrieval import index
 from workup.retrieval.hpo.documents import ORPHANET, as_line, documents, naming, orphans
-from workup.retrieval.hpo.release import INSTALLED, Release, mark
+from workup.retrieval.hpo.release import INSTALLED, HpoRelease, mark
 
 
 def build(
@@ -38,7 +38,7 @@ def build(
         )
     if missing := [file for file in files if not file.is_file()]:
         raise UserError(f"no file {missing[0]}")
-    release = Release.open(places[0])
+    release = HpoRelease.open(places[0])
     orphanet = [orphan for file in files for orphan in orphans(file)]
     told = (release.attribution, *([ORPHANET] if orphanet else []))
     place = INSTALLED if places[0] == INSTALLED else str(Path(places[0]).expanduser().resolve())

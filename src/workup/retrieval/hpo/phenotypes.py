@@ -18,7 +18,7 @@ from scipy.sparse import csc_array, csr_array
 
 from workup.core.case import Passage
 from workup.retrieval.hpo.ontology import ABNORMALITY
-from workup.retrieval.hpo.release import Annotation, Release
+from workup.retrieval.hpo.release import Annotation, HpoRelease
 from workup.retrieval.index import Index
 from workup.retrieval.provenance import rests_on, subject
 from workup.rl.rollout import seed_key
@@ -45,7 +45,7 @@ class Profiles:
     frequent, so it has the largest share of itself and all that are below it.
     """
 
-    def __init__(self, release: Release, withheld: frozenset[str] = NOBODYS) -> None:
+    def __init__(self, release: HpoRelease, withheld: frozenset[str] = NOBODYS) -> None:
         self._release, self.withheld = release, withheld
         ancestors = release.ontology.ancestors
         self.diseases = tuple(release.diseases)
@@ -121,7 +121,7 @@ def pooled(rows: Sequence[Annotation]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class PatientFindings:
     """What is known of a patient, by term ids, and the publications that report the patient."""
 
     present: tuple[str, ...]
@@ -153,7 +153,7 @@ class LikelihoodRatio:
         self._columns = csc_array(profiles.shares)
         self._sums = profiles.shares.sum(axis=0)
 
-    def scores(self, findings: Findings) -> Array:
+    def scores(self, findings: PatientFindings) -> Array:
         """The log of the product of all ratios, for each disease; −∞ where none is annotated."""
         rows, new = self.profiles.changed(findings.own)
         sums = self._sums - self.profiles.shares[rows].sum(axis=0) + new.sum(axis=0)
@@ -198,7 +198,7 @@ class Similarity:
         self._has = _pattern(profiles.shares)
         self._counts = self._has.sum(axis=0)
 
-    def scores(self, findings: Findings) -> Array:
+    def scores(self, findings: PatientFindings) -> Array:
         """simGIC ∈ [0, 1] for each disease; −∞ where none is annotated."""
         rows, new = self.profiles.changed(findings.own)
         having = _pattern(new)
@@ -227,7 +227,7 @@ def by_words(library: Index, findings: Iterable[str]) -> list[Passage]:
     return passages
 
 
-def named(passages: Iterable[Passage], own: frozenset[str], release: Release) -> list[str]:
+def named(passages: Iterable[Passage], own: frozenset[str], release: HpoRelease) -> list[str]:
     """The release's diseases in the order of their first passage that rests on more than `own`."""
     kept = (subject(each.id) for each in passages if not rests_on(each.id, own))
     return [id for id in dict.fromkeys(kept) if id in release.diseases]

@@ -20,7 +20,7 @@ from workup.retrieval import JOINED
 
 if TYPE_CHECKING:
     from workup.retrieval.hpo.phenotypes import LikelihoodRatio, Similarity
-    from workup.retrieval.hpo.release import Release
+    from workup.retrieval.hpo.release import HpoRelease
     from workup.retrieval.index import Index, IndexSettings
 
 NAMED = 10  # diseases of a ranked list
@@ -99,7 +99,7 @@ class Rankings:
             if label == phenotypes.WORDS:
                 found = phenotypes.by_words(_words(self.folder), (i for i in known if known[i]))
                 return phenotypes.named(found, own, release)
-            findings = phenotypes.Findings(tuple(chain(*known.values())), own=own)
+            findings = phenotypes.PatientFindings(tuple(chain(*known.values())), own=own)
             if label == phenotypes.CHANCE:
                 scores = np.zeros(len(release.diseases))
             else:
@@ -144,12 +144,12 @@ def _has_terms(source: Source) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _opened(place: str, mark: str) -> tuple[Release, Similarity, LikelihoodRatio]:
+def _opened(place: str, mark: str) -> tuple[HpoRelease, Similarity, LikelihoodRatio]:
     """The release, and what ranks its diseases by terms; `mark` tells it from a later one."""
     from workup.retrieval.hpo import phenotypes
-    from workup.retrieval.hpo.release import Release
+    from workup.retrieval.hpo.release import HpoRelease
 
-    release = Release.open(place)
+    release = HpoRelease.open(place)
     profiles = phenotypes.Profiles(release)
     return release, phenotypes.Similarity(profiles), phenotypes.LikelihoodRatio(profiles)
 

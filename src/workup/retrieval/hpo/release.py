@@ -71,7 +71,7 @@ class Annotation:
 
 
 @dataclass(frozen=True)
-class Disease:
+class AnnotatedDisease:
     """A disease: its id, its names (the most frequent spelling first), its annotations."""
 
     id: str
@@ -84,16 +84,16 @@ class Disease:
 
 
 @dataclass(frozen=True)
-class Release:
+class HpoRelease:
     """The terms and diseases of one release; `notes` say what of its rows was left out."""
 
     ontology: Ontology
-    diseases: Mapping[str, Disease]
+    diseases: Mapping[str, AnnotatedDisease]
     version: str
     notes: tuple[str, ...]
 
     @classmethod
-    def open(cls, place: str) -> Release:
+    def open(cls, place: str) -> HpoRelease:
         """The release in a folder, or INSTALLED.
 
         Raises UserError where there is none, and CaseError (file, line) for a file that is no such
@@ -101,7 +101,7 @@ class Release:
         """
         folder = folder_of(place)
         ontology = Ontology.open(folder / TERMS)
-        reader = _Reader(ontology, folder / ANNOTATIONS)
+        reader = _AnnotationReader(ontology, folder / ANNOTATIONS)
         rows = list(reader.rows())
         if not rows:
             raise CaseError(f"no annotation of a disease of {DATABASE[:-1]}.", file=reader.path)
@@ -111,7 +111,7 @@ class Release:
             names.setdefault(disease, Counter())[name] += 1
             found.setdefault(disease, []).append(annotation)
         diseases = {
-            id: Disease(id, _spellings(names[id]), tuple(annotations))
+            id: AnnotatedDisease(id, _spellings(names[id]), tuple(annotations))
             for id, annotations in found.items()
         }
         return cls(ontology, diseases, reader.version or ontology.version, reader.notes())
@@ -172,7 +172,7 @@ def _spellings(names: Counter[str]) -> tuple[str, ...]:
     return tuple({name.lower(): name for name in reversed(ordered)}.values())[::-1]
 
 
-class _Reader:
+class _AnnotationReader:
     """Reads `phenotype.hpoa` once, and counts what it leaves out."""
 
     def __init__(self, ontology: Ontology, path: Path) -> None:

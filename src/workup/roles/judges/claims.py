@@ -111,7 +111,8 @@ def disowned(answer: str, names: Iterable[str]) -> bool:
     if _SIGN.search(answer) or _ASKED.search(answer):
         return True
     pieces = [form for form in map(normalise, parts) if form]
-    if any(map(_alone, pieces)):
+    # "no", "ruled out", "definitely not it": a part that denies and says nothing else
+    if any(_denies_back(piece) and piece.count(" ") < _ALONE for piece in pieces):
         return True
     whole = normalise(answer)
     if _held_any(forms, [whole]):
@@ -141,11 +142,6 @@ def _clauses(text: str) -> list[str]:
 def _denies_back(part: str) -> bool:
     """Whether a part denies what was named before it: "which was ruled out", "it is not"."""
     return bool(_BACK.search(part) and _BACK_DENIES.search(part))
-
-
-def _alone(piece: str) -> bool:
-    """Whether a part denies and says nothing else: "no", "ruled out", "definitely not it"."""
-    return _denies_back(piece) and piece.count(" ") < _ALONE
 
 
 def _held(name: str, pieces: Sequence[str]) -> bool:

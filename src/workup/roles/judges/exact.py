@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from workup.cases.catalogue import (
     Catalogue,
-    Entry,
+    CatalogueEntry,
     built_in,
     elsewhere,
     spread,
@@ -156,7 +156,7 @@ class ExactRanking:
         known = built_in()
         if not diagnoses or all(known.find(name) for name in diagnoses):
             return cls(known)
-        return cls(Catalogue(Entry((name,), "", "") for name in diagnoses))
+        return cls(Catalogue(CatalogueEntry((name,), "", "") for name in diagnoses))
 
     async def judge(self, question: RankingQuestion) -> RankingVerdict:
         case = question.case
@@ -179,7 +179,7 @@ class ExactRanking:
             return CandidateStanding.NONEXISTENT
         return CandidateStanding.VAGUE if self._mirrors(group, case) else CandidateStanding.OTHER
 
-    def _contradicts(self, entry: Entry, case: Case) -> bool:
+    def _contradicts(self, entry: CatalogueEntry, case: Case) -> bool:
         stated = {fact.item: fact.id.partition(":")[2] for fact in case.given}
         own = self.catalogue.find(case.truth.diagnosis)
         sex = stated.get("sex") or (own[0].sex if own else "")
@@ -188,7 +188,7 @@ class ExactRanking:
             entry.sites and site and site not in entry.sites
         )
 
-    def _mirrors(self, group: tuple[Entry, ...], case: Case) -> bool:
+    def _mirrors(self, group: tuple[CatalogueEntry, ...], case: Case) -> bool:
         """Whether a group contains more than half of truth and reference differentials.
 
         False without differentials: every group of the truth would contain all of one diagnosis.
@@ -264,7 +264,7 @@ class ExactExaminations:
         )
 
 
-def _worth(examination: str, candidates: list[Entry]) -> Worth:
+def _worth(examination: str, candidates: list[CatalogueEntry]) -> Worth:
     named = stains(examination)
     if named:
         tells = any(spread(marker, candidates) >= DIFFERENCE for marker in named)

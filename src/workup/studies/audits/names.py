@@ -17,8 +17,8 @@ from workup.cases.files import existing
 from workup.core.errors import RolloutError
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.metrics.icd_distance import IcdTree, kg, load_tree
-from workup.metrics.name_files import Named, read, synonyms
-from workup.metrics.naming import Coded, Coder, Stage, known_names
+from workup.metrics.name_files import CodedNames, read, synonyms
+from workup.metrics.naming import Coded, Coder, CodingStep, known_names
 from workup.rl.running import run_to_end
 from workup.runs.words import plus_minus
 from workup.studies.base.result import Result, Section, for_each, sheet
@@ -71,25 +71,25 @@ class Mapped:
         }
 
 
-def together(rows: Iterable[Named]) -> tuple[dict[str, Named], int]:
+def together(rows: Iterable[CodedNames]) -> tuple[dict[str, CodedNames], int]:
     """name → all codes that rows give it; and how many rows have no code of the release.
 
     Every name is counted once.
     """
-    found: dict[str, Named] = {}
+    found: dict[str, CodedNames] = {}
     left_out = 0
     for row in rows:
         left_out += not row.codes
         for name in filter(None, row.names if row.codes else ()):
-            before = found.get(name, Named((name,), (), row.group))
-            found[name] = Named(
+            before = found.get(name, CodedNames((name,), (), row.group))
+            found[name] = CodedNames(
                 (name,), tuple(dict.fromkeys((*before.codes, *row.codes))), before.group
             )
     return found, left_out
 
 
 async def audit(
-    coder: Coder, right: Mapping[str, Named], tick: Callable[[], None]
+    coder: Coder, right: Mapping[str, CodedNames], tick: Callable[[], None]
 ) -> tuple[list[Mapped], int]:
     """Every name with what it was mapped to, and the number of names at which a model gave up."""
 
@@ -164,10 +164,10 @@ class NamesAudit(Result):
 def parts(mapped: Sequence[Mapped], tree: IcdTree) -> tuple[PartFigures, ...]:
     """One for each step of the cascade, one for each group where there are groups, one for all."""
     some = {
-        f"by {stage.value}" if stage is not Stage.UNMAPPED else stage.value: [
+        f"by {stage.value}" if stage is not CodingStep.UNMAPPED else stage.value: [
             one for one in mapped if one.found.stage is stage
         ]
-        for stage in Stage
+        for stage in CodingStep
     }
     for group in dict.fromkeys(one.group for one in mapped if one.group):
         some[group] = [one for one in mapped if one.group == group]

@@ -33,7 +33,7 @@ from workup.environments.base.patients import (
     EmbeddedPatient,
     ModelPatient,
     Patient,
-    Said,
+    PatientReply,
     check,
     listed,
 )
@@ -232,10 +232,10 @@ class SimulatorAudit(Result):
         ]
 
 
-Reply = Callable[[Case, str], Awaitable[Said]]
+Reply = Callable[[Case, str], Awaitable[PatientReply]]
 
 
-class Simulator:
+class AuditedSimulator:
     """A patient or a record under audit, by its name in SIMULATORS.
 
     Raises UserError for an unknown name, and where a model or a fact checker is needed and missing.
@@ -277,7 +277,7 @@ class Simulator:
             if checker is not None and self.name == CHECKED:
                 patient = CheckedPatient(own, checker)
 
-        async def reply(case: Case, question: str) -> Said:
+        async def reply(case: Case, question: str) -> PatientReply:
             return await patient.reply(case, (), question)
 
         return reply
@@ -285,9 +285,9 @@ class Simulator:
     def _record(self, model: Model) -> Reply:
         environment = SimulatedRecord(self.record, model)
 
-        async def reply(case: Case, question: str) -> Said:
+        async def reply(case: Case, question: str) -> PatientReply:
             found = await environment.answer(case, (), Action(Kind.HISTORY.value, (question,)))
-            return Said(found.messages[0].content, found.evidence, found.item)
+            return PatientReply(found.messages[0].content, found.evidence, found.item)
 
         return reply
 
@@ -361,7 +361,7 @@ def _asking(source: Source, fact: Fact) -> str:
 
 
 async def audit(
-    simulator: Simulator,
+    simulator: AuditedSimulator,
     source: Source,
     n: int,
     checker: Model | None,
@@ -385,7 +385,10 @@ async def audit(
 
 
 async def _judge(
-    simulator: Simulator, probe: SimulatorProbe, checker: Model | None, tick: Callable[[], None]
+    simulator: AuditedSimulator,
+    probe: SimulatorProbe,
+    checker: Model | None,
+    tick: Callable[[], None],
 ) -> JudgedAnswer:
     judged = JudgedAnswer(probe.kind, probe.case.id, probe.question)
     try:
@@ -403,7 +406,7 @@ async def _judge(
 
 
 def _exactly(
-    simulator: Simulator, probe: SimulatorProbe, said: Said, judged: JudgedAnswer
+    simulator: AuditedSimulator, probe: SimulatorProbe, said: PatientReply, judged: JudgedAnswer
 ) -> JudgedAnswer:
     facts = {fact.id: fact for fact in (*probe.case.given, *probe.case.truth.facts)}
     own = " ".join(simulator.record.tell(probe.case, facts[id]) for id in said.facts)
@@ -417,7 +420,7 @@ def _exactly(
     return replace(judged, relevant=relevant, factual=factual, leaked=names(probe, said))
 
 
-def names(probe: SimulatorProbe, said: Said) -> bool:
+def names(probe: SimulatorProbe, said: PatientReply) -> bool:
     """Whether the answer names the diagnosis or an alias.
 
     A name that the question used is one only where the question was for the diagnosis and facts
@@ -429,18 +432,20 @@ def names(probe: SimulatorProbe, said: Said) -> bool:
 
 
 async def _by_model(
-    simulator: Simulator, probe: SimulatorProbe, said: Said, judged: JudgedAnswer, checker: Model
+    simulator: AuditedSimulator,
+    probe: SimulatorProbe,
+    said: PatientReply,
+    judged: JudgedAnswer,
+    checker: Model,
 ) -> JudgedAnswer:
-    verdict, leak = await asyncio.gather(
-        _fits(simulator, probe, said, checker), _reveals(probe, said, checker)
-    )
-    return replace(
-        judged, relevant=verdict[0], factual=verdict[1], leaked=leak or names(probe, said)
-    )
+    leak = ask(checker, _request("leak/1", _LEAK, _exchange(probe, said)), _Leak)
+    (relevant, factual), found = await asyncio.gather(_fits(simulator, probe, said, checker), leak)
+    leaked = found.reveals or names(probe, said)
+    return replace(judged, relevant=relevant, factual=factual, leaked=leaked)
 
 
 async def _fits(
-    simulator: Simulator, probe: SimulatorProbe, said: Said, checker: Model
+    simulator: AuditedSimulator, probe: SimulatorProbe, said: PatientReply, checker: Model
 ) -> tuple[bool, bool]:
     """Relevance and factuality by the checker."""
     facts = [
@@ -455,11 +460,7 @@ async def _fits(
     return result.relevant, result.consistent
 
 
-async def _reveals(probe: SimulatorProbe, said: Said, checker: Model) -> bool:
-    return (await ask(checker, _request("leak/1", _LEAK, _exchange(probe, said)), _Leak)).reveals
-
-
-def _exchange(probe: SimulatorProbe, said: Said) -> list[tuple[str, str]]:
+def _exchange(probe: SimulatorProbe, said: PatientReply) -> list[tuple[str, str]]:
     return [
         ("the true diagnosis", clean(probe.case.truth.diagnosis, 300)),
         ("the doctor's question", clean(probe.question, 2_000)),
@@ -482,7 +483,7 @@ def run(task: StudyTask) -> SimulatorAudit:
     source = open_source(s.cases)
     desk = task.desk(restricted=source.restricted)
     player, judge = (desk.open(spec) if spec else None for spec in (s.model, s.checker))
-    staged = Simulator(s.patient, source, player, judge, s.seed)
+    staged = AuditedSimulator(s.patient, source, player, judge, s.seed)
     return run_to_end(audit(staged, source, s.n, judge, s.seed, task.begin(s.n, "question")))
 
 

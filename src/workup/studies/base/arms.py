@@ -28,7 +28,7 @@ METRICS = {"accuracy": 2, "questions": 1}  # decimals
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class StudyArm:
     """One evaluation: who plays, under which condition, and all its settings."""
 
     policy: str
@@ -160,7 +160,7 @@ def on_the_same_cases(values: Mapping[str, Any], policies: Sequence[str]) -> Map
     return {**values, "split": open_unseen(asked.cases, [*map(resolve, policies)], asked.split)[1]}
 
 
-def play(arms: Sequence[Arm], folder: Path, live: Live) -> Played:
+def play(arms: Sequence[StudyArm], folder: Path, live: Live) -> Played:
     """Plays every arm in a run folder of its own below `folder`, or resumes it.
 
     What was changed in one of these with `workup resume` stays as it was changed. Raises UserError
@@ -182,7 +182,7 @@ def play(arms: Sequence[Arm], folder: Path, live: Live) -> Played:
     return played
 
 
-def _check_same(arm: Arm, run: Run) -> None:
+def _check_same(arm: StudyArm, run: Run) -> None:
     expected = arm.settings.model_dump(mode="json")
     left_out = arm.settings.standing - run.settings["roles"].keys()
     expected["roles"] = {

@@ -45,7 +45,11 @@ def curves(
     `log` is for the horizontal axis. A panel ends where `ends` says; else it begins at 0. One whose
     values span more than a factor of ten is logarithmic.
     """
-    shown = {title: series for title, series in panels.items() if any(map(_drawn, series.values()))}
+    shown = {
+        title: series
+        for title, series in panels.items()
+        if any(isfinite(found.mean) for through in series.values() for _, found in through)
+    }
     if not shown:
         return None
     drawn = []
@@ -109,10 +113,6 @@ def _wide(ends: Ends) -> Ends:
     """A little more room, so that points at the ends are whole."""
     room = 0.03 * (ends[1] - ends[0])
     return ends[0] - room, ends[1] + room
-
-
-def _drawn(points: Sequence[tuple[float, Estimate]]) -> bool:
-    return any(isfinite(found.mean) for _, found in points)
 
 
 def _line(ax: Axes, through: Sequence[tuple[float, Estimate]], number: int) -> None:

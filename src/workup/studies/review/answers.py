@@ -42,7 +42,7 @@ BEGIN SELECT RAISE(ABORT, 'entries are kept'); END;
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AnswerEntry:
     """What a reviewer said of the item with this number (from 1).
 
     `answers` has a value for every question, None for "cannot say"; it is empty where the item was
@@ -64,8 +64,8 @@ class Standing:
     `pace` is the median time of an item in seconds, None before two of them.
     """
 
-    entries: Mapping[int, Entry]
-    last: Entry | None
+    entries: Mapping[int, AnswerEntry]
+    last: AnswerEntry | None
     pace: float | None
 
 
@@ -176,13 +176,13 @@ def _standing(connection: sqlite3.Connection, reviewer: str) -> Standing:
     rows = connection.execute(
         "SELECT * FROM entries WHERE reviewer = ? ORDER BY id", (reviewer,)
     ).fetchall()
-    done: list[Entry] = []
+    done: list[AnswerEntry] = []
     for row in rows:
         if row["act"] == "undo":
             done.pop()
             continue
         skipped, answers = row["act"] == "skip", json.loads(row["answers"])
-        done.append(Entry(row["id"], row["item"], skipped, answers, row["note"], row["at"]))
+        done.append(AnswerEntry(row["id"], row["item"], skipped, answers, row["note"], row["at"]))
     times = [datetime.fromisoformat(row["at"]) for row in rows]
     return Standing({each.item: each for each in done}, done[-1] if done else None, _pace(times))
 

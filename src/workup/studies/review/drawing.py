@@ -12,7 +12,7 @@ Played = Mapping[str, Sequence[int]]  # case → the samples that a doctor playe
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownEpisode:
     """One episode: the number of its doctor, and which sample of the case."""
 
     doctor: int
@@ -20,14 +20,14 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ReviewItem:
     """What a reviewer sees at once: one episode of a case, or two, the first on the left."""
 
     case: str
-    sides: tuple[Shown, ...]
+    sides: tuple[ShownEpisode, ...]
 
 
-def singles(played: Sequence[Played], cases: int, seed: int) -> list[Item]:
+def singles(played: Sequence[Played], cases: int, seed: int) -> list[ReviewItem]:
     """Every doctor's episode of each of at most `cases` cases, one at a time.
 
     They come in as many blocks as there are doctors. A block shows every case once, and each
@@ -38,13 +38,13 @@ def singles(played: Sequence[Played], cases: int, seed: int) -> list[Item]:
     drawn = _cases(played, cases, rng)
     count = len(played)
     return [
-        Item(drawn[place], (_shown(played, drawn[place], (place + block) % count, rng),))
+        ReviewItem(drawn[place], (_shown(played, drawn[place], (place + block) % count, rng),))
         for block in range(count)
         for place in rng.permutation(len(drawn)).tolist()
     ]
 
 
-def pairs(played: Sequence[Played], cases: int, seed: int) -> list[Item]:
+def pairs(played: Sequence[Played], cases: int, seed: int) -> list[ReviewItem]:
     """Two doctors' episodes of each of at most `cases` cases.
 
     Every two doctors meet as often as any other two, give or take one. In the meetings of the same
@@ -60,7 +60,9 @@ def pairs(played: Sequence[Played], cases: int, seed: int) -> list[Item]:
         left, right = meetings[meeting]
         if (place // len(meetings) + turned[meeting]) % 2:
             left, right = right, left
-        items.append(Item(case, tuple(_shown(played, case, who, rng) for who in (left, right))))
+        items.append(
+            ReviewItem(case, tuple(_shown(played, case, who, rng) for who in (left, right)))
+        )
     return [items[place] for place in rng.permutation(len(items)).tolist()]
 
 
@@ -74,6 +76,8 @@ def _cases(played: Sequence[Played], most: int, rng: np.random.Generator) -> lis
     return [shared[place] for place in rng.permutation(len(shared))[:most].tolist()]
 
 
-def _shown(played: Sequence[Played], case: str, doctor: int, rng: np.random.Generator) -> Shown:
+def _shown(
+    played: Sequence[Played], case: str, doctor: int, rng: np.random.Generator
+) -> ShownEpisode:
     samples = sorted(played[doctor][case])
-    return Shown(doctor, samples[int(rng.integers(len(samples)))])
+    return ShownEpisode(doctor, samples[int(rng.integers(len(samples)))])

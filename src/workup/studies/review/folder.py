@@ -25,18 +25,18 @@ from workup.report.suite import is_suite
 from workup.report.tables import Ends
 from workup.runs import Record, Run
 from workup.runs.files import clear_errors, read_json, write_json
-from workup.runs.store import Store
+from workup.runs.store import EpisodeStore
 from workup.runs.untouched import Untouched
 from workup.studies.review import drawing
 from workup.studies.review.answers import Answers
-from workup.studies.review.drawing import Item, Played
+from workup.studies.review.drawing import Played, ReviewItem
 from workup.studies.review.form import Form
 
 FORMAT = 1
 SEEDS = 2**32
 
 
-class Doctor(BaseModel):
+class ReviewedDoctor(BaseModel):
     """Whose episodes these are; reviewers are not told. `label` is the name in results."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -58,8 +58,8 @@ class Manifest(BaseModel):
     restricted: bool
     truth: bool
     questions: Form
-    doctors: tuple[Doctor, ...] = Field(min_length=1)
-    items: tuple[Item, ...] = Field(min_length=1)
+    doctors: tuple[ReviewedDoctor, ...] = Field(min_length=1)
+    items: tuple[ReviewItem, ...] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Review:
         return self.manifest.questions
 
     @property
-    def items(self) -> Sequence[Item]:
+    def items(self) -> Sequence[ReviewItem]:
         return self.manifest.items
 
     @property
@@ -100,7 +100,7 @@ class Review:
         """What was said so far."""
         return Answers(self.path / "answers.sqlite")
 
-    def records(self, item: Item) -> list[Record]:
+    def records(self, item: ReviewItem) -> list[Record]:
         """The episodes of an item, the left one first; the doctor's name is its number.
 
         Raises UserError where the copy of one is missing.
@@ -117,7 +117,7 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReviewPlan:
     """What a review is to hold; `doctors` are names of evaluated doctors, or none for default.
 
     Without a `seed` one is drawn: reviewers who know it know which side is whose.
@@ -131,7 +131,7 @@ class Plan:
     truth: bool = True
 
 
-def make(paths: Sequence[Path], plan: Plan, out: Path) -> Review:
+def make(paths: Sequence[Path], plan: ReviewPlan, out: Path) -> Review:
     """Draws a review from the runs in `paths`, which stay as they are, and writes it.
 
     Raises UserError where the runs cannot be compared, or `out` exists already.
@@ -168,12 +168,12 @@ def make(paths: Sequence[Path], plan: Plan, out: Path) -> Review:
     return Review(out, manifest)
 
 
-def _copy(chosen: Sequence[tuple[Run, str]], items: Sequence[Item], file: Path) -> None:
+def _copy(chosen: Sequence[tuple[Run, str]], items: Sequence[ReviewItem], file: Path) -> None:
     """Copies the drawn episodes, each under its doctor's number.
 
     Raises UserError where two doctors had different patients under one id.
     """
-    store = Store(file)
+    store = EpisodeStore(file)
     patients: dict[str, tuple[str, str]] = {}
     for item in items:
         for shown in item.sides:
@@ -217,10 +217,10 @@ def _played(run: Run, doctor: str) -> Played:
     }
 
 
-def _doctors(chosen: Sequence[tuple[Run, str]]) -> Iterator[Doctor]:
+def _doctors(chosen: Sequence[tuple[Run, str]]) -> Iterator[ReviewedDoctor]:
     """Their names in results: the doctor's where there is one run, else with its run's."""
     alone = len({run.path for run, _ in chosen}) == 1
     names = [doctor if alone else f"{run.name}: {doctor}" for run, doctor in chosen]
     for name, (run, doctor) in zip(names, chosen, strict=True):
         label = name if names.count(name) == 1 else f"{run.path}: {doctor}"
-        yield Doctor(label=label, run=run.name, path=str(run.path), doctor=doctor)
+        yield ReviewedDoctor(label=label, run=run.name, path=str(run.path), doctor=doctor)

@@ -40,7 +40,9 @@ def _numbered(values: Any) -> Any:
         if any(isinstance(value, list | dict) for value in values):
             raise ValueError("each of its values is a word or a number")
         plain = all(type(value) in (int, float) for value in values)
-        words = [_shown(value) for value in values] if plain else values
+        words = values
+        if plain:
+            words = [f"{each:g}" if isinstance(each, float) else str(each) for each in values]
         if len(set(words)) < len(words):
             raise ValueError("two of its values are the same")
         values = dict(zip(words, values if plain else range(1, len(words) + 1), strict=True))
@@ -49,10 +51,6 @@ def _numbered(values: Any) -> Any:
             raise ValueError("YAML reads yes, no, on and off as true and false: put them in quotes")
         return {str(value): number for value, number in values.items()}
     return values
-
-
-def _shown(number: float) -> str:
-    return f"{number:g}" if isinstance(number, float) else str(number)
 
 
 class Question(BaseModel):

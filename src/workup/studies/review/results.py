@@ -18,8 +18,8 @@ from typing import Any
 from workup.core.statistics import SHARE, Estimate, interval, paired
 from workup.runs import Record
 from workup.studies.base.agreement import estimates, krippendorff
-from workup.studies.review.answers import Entry
-from workup.studies.review.folder import Doctor, Review
+from workup.studies.review.answers import AnswerEntry
+from workup.studies.review.folder import Review, ReviewedDoctor
 from workup.studies.review.form import SIDES, Question
 
 ALIKE = "all marks are equal"
@@ -106,7 +106,7 @@ class Results:
     """All marks of a review; the figures follow from them."""
 
     review: Review
-    standing: Mapping[str, Mapping[int, Entry]]
+    standing: Mapping[str, Mapping[int, AnswerEntry]]
 
     @classmethod
     def of(cls, review: Review) -> Results:
@@ -215,9 +215,8 @@ class Results:
         labels = self.labels(question)
         clear = [label for label in labels if label.verdict is not None]
         both = [label for label in clear if label.record.correct is not None]
-        pairs = [
-            ("right" if each.verdict == "same" else "wrong", _word(each.record)) for each in both
-        ]
+        word = {True: "right", False: "wrong"}
+        pairs = [(word[each.verdict == "same"], word[bool(each.record.correct)]) for each in both]
         accuracy, kappa = estimates(
             [float(people == judge) for people, judge in pairs],
             Counter(pairs),
@@ -287,7 +286,7 @@ class Results:
         numbers = self.review.form[question].answers.values()
         return min(numbers), max(numbers)
 
-    def _marks(self, reviewer: str, number: int, entry: Entry) -> Iterator[Mark]:
+    def _marks(self, reviewer: str, number: int, entry: AnswerEntry) -> Iterator[Mark]:
         for name, question in self.review.form.items():
             letters = ("",) if question.pairs or not self.review.manifest.pairs else SIDES
             for letter in letters:
@@ -323,7 +322,7 @@ class Results:
             whose |= {"against_sample": against.sample, "against_judged": against.correct}
         return whose
 
-    def _doctor(self, number: int) -> Doctor:
+    def _doctor(self, number: int) -> ReviewedDoctor:
         return self.review.manifest.doctors[number]
 
 
@@ -337,7 +336,3 @@ def _won(mark: Mark, label: str) -> float | None:
     if mark.number is None or mark.label == label:
         return mark.number
     return 1.0 - mark.number
-
-
-def _word(record: Record) -> str:
-    return "right" if record.correct else "wrong"

@@ -30,10 +30,10 @@ from pathlib import Path
 
 import numpy as np
 
-from workup.cases.datasets.ddxplus.patients import Index, Patient
+from workup.cases.datasets.ddxplus.patients import DdxplusPatient, PatientIndex
 from workup.cases.datasets.ddxplus.rates import Criticality, Rates, Tally
 from workup.cases.datasets.ddxplus.release import Release, age_fact, person, read_release, sex_fact
-from workup.cases.datasets.ddxplus.simulator import LISTED, SIZE, UNLISTED, Simulator
+from workup.cases.datasets.ddxplus.simulator import LISTED, SIZE, UNLISTED, DdxplusSimulator
 from workup.cases.files import Split, existing, held_out, numbered, view_of
 from workup.cases.icd import chapter
 from workup.cases.rows import RowErrors
@@ -66,7 +66,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
     path = existing(place)
     release = read_release(path if path.is_dir() else path.parent)
     name = f"ddxplus:{rest}"
-    index, number = Index(), numbered(split, name)
+    index, number = PatientIndex(), numbered(split, name)
     return (_simulated if view else _released)(name, _Rows(path, release, index, errors), number)
 
 
@@ -90,10 +90,10 @@ class _Rows:
 
     path: Path
     release: Release
-    index: Index
+    index: PatientIndex
     errors: RowErrors
 
-    def read(self, each: Callable[[int, Patient], None]) -> None:
+    def read(self, each: Callable[[int, DdxplusPatient], None]) -> None:
         """Puts every patient into the index, and calls `each` with it."""
         for file in _patient_files(self.path):
             self.index.add(file, self.release, self.errors, each)
@@ -106,7 +106,7 @@ def _released(name: str, rows: _Rows, split: int) -> Source:
         array("L"),
     )  # patients of the training and the test split
 
-    def place(row: int, patient: Patient) -> None:
+    def place(row: int, patient: DdxplusPatient) -> None:
         # the hash is over what a policy could see, so that the two sides share no set of
         # findings and no set of released codes
         test = held_out(split, "\n".join(sorted(fact.id for fact in patient.facts)))
@@ -127,7 +127,7 @@ def _released(name: str, rows: _Rows, split: int) -> Source:
 
 def _simulated(name: str, rows: _Rows, split: int) -> Source:
     release, index = rows.release, rows.index
-    simulator = Simulator(release, split)
+    simulator = DdxplusSimulator(release, split)
     rows.read(lambda row, patient: None)
     if not len(index):
         raise rows.errors.nothing(UserError(f"{rows.path} has no patients to test on."))
@@ -175,7 +175,7 @@ def _source(
 
 
 def _cases(
-    index: Index, rows: array[int], release: Release, criticality: Criticality
+    index: PatientIndex, rows: array[int], release: Release, criticality: Criticality
 ) -> Lazy[Case]:
     def make(i: int) -> Case:
         id, patient = index.read(rows[i])
@@ -193,7 +193,7 @@ def _balanced_rows(labels: array[int], split: int) -> array[int]:
     return array("L", sorted(int(row) for rows in chosen for row in rows))
 
 
-def case_of(patient: Patient, id: str, release: Release, criticality: Criticality) -> Case:
+def case_of(patient: DdxplusPatient, id: str, release: Release, criticality: Criticality) -> Case:
     """The case of one patient.
 
     Age group, sex and the initial evidence are presented; the other positive findings are hidden.
@@ -226,7 +226,7 @@ def case_of(patient: Patient, id: str, release: Release, criticality: Criticalit
     )
 
 
-def _notes(index: Index, train: Lazy[Case], test: Lazy[Case], release: Release) -> list[str]:
+def _notes(index: PatientIndex, train: Lazy[Case], test: Lazy[Case], release: Release) -> list[str]:
     present = len(set(index.labels))
     return [
         f"{len(index):,} patients of {present} of {len(release.conditions)} conditions in "
@@ -236,7 +236,7 @@ def _notes(index: Index, train: Lazy[Case], test: Lazy[Case], release: Release) 
     ]
 
 
-def _common_notes(index: Index) -> list[str]:
+def _common_notes(index: PatientIndex) -> list[str]:
     orphans = (
         f"{index.orphans:,} sub-findings left out: the question above them is not answered yes."
     )

@@ -24,7 +24,7 @@ _OLDEST = 130
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class DdxplusPatient:
     """One row, checked.
 
     `condition` and `differentials` index the release's conditions, `age` its age groups.
@@ -53,9 +53,9 @@ class Rows:
     release: Release
     columns: tuple[str, ...]
 
-    def patient(self, text: str, line: int | None = None) -> Patient:
+    def patient(self, text: str, line: int | None = None) -> DdxplusPatient:
         """The patient in one line. Raises CaseError with the line and the field."""
-        return _Row(self._values(text, line), self.path, line, self.release).patient()
+        return _PatientRow(self._values(text, line), self.path, line, self.release).patient()
 
     def _values(self, text: str, line: int | None) -> Mapping[str, Any]:
         if not self.columns:
@@ -80,15 +80,16 @@ def _cells(text: str, path: Path, line: int | None) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _PatientRow:
     values: Mapping[str, Any]
     path: Path
     line: int | None
     release: Release
 
-    def patient(self) -> Patient:
-        facts, orphans = self._facts(self._evidences())
-        return Patient(
+    def patient(self) -> DdxplusPatient:
+        evidences = [self._known(code, "EVIDENCES") for code in self._list("EVIDENCES")]
+        facts, orphans = self._facts(evidences)
+        return DdxplusPatient(
             condition=self._condition(self._text("PATHOLOGY"), "PATHOLOGY"),
             age=self._age(),
             sex=self._sex(),
@@ -143,9 +144,6 @@ class _Row:
             return f"the evidence '{name}' needs a value, as in '{name}{SEPARATOR}…'."
         return str(unknown(f"value of '{name}'", value, self.release.evidences[name].answers))
 
-    def _evidences(self) -> list[str]:
-        return [self._known(code, "EVIDENCES") for code in self._list("EVIDENCES")]
-
     def _facts(self, codes: Sequence[str]) -> tuple[tuple[Fact, ...], int]:
         found = {
             fact.id: fact for code in codes if (fact := self.release.find(code)[1]) is not None
@@ -186,7 +184,7 @@ class _Row:
 
 
 @dataclass
-class Index:
+class PatientIndex:
     """Where every patient is, in 10 bytes each: byte offset, label (condition index), file.
 
     `gaps` has, for every row of a file that is no patient, the number of patients before it. So a
@@ -201,7 +199,11 @@ class Index:
     orphans: int = 0
 
     def add(
-        self, path: Path, release: Release, errors: RowErrors, each: Callable[[int, Patient], None]
+        self,
+        path: Path,
+        release: Release,
+        errors: RowErrors,
+        each: Callable[[int, DdxplusPatient], None],
     ) -> None:
         """Appends a file's patients, calling `each(index, patient)`.
 
@@ -232,7 +234,7 @@ class Index:
         self.starts.append(start)
         self.gaps.append(gaps)
 
-    def read(self, index: int) -> tuple[str, Patient]:
+    def read(self, index: int) -> tuple[str, DdxplusPatient]:
         """The id and the patient at `index`, parsed again from the file."""
         rows = self.files[bisect_right(self.starts, index) - 1]
         return self.id_of(index), rows.patient(line_at(rows.path, self.offsets[index]))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from workup.cases.datasets.ddxplus.patients import Patient
+from workup.cases.datasets.ddxplus.patients import DdxplusPatient
 from workup.cases.datasets.ddxplus.release import AGE_GROUPS, Evidence, Release, age_fact, sex_fact
-from workup.cases.knowledge import Answer, Categorical, MultiLabel, Table, TabularKnowledge, grade
+from workup.cases.knowledge import Categorical, MultiLabel, Table, TabularKnowledge, grade
 from workup.core.case import Fact
 
 Array = NDArray[np.float64]
@@ -89,15 +89,12 @@ class Criticality:
             above.setdefault(self.release.by_item[fact.item].item.parent, []).append(fact)
         weights: dict[str, int] = {}
         for parent, findings in above.items():
-            evidence = stated | self._yes(parent, facts)
+            evidence = stated | {fact.id: (fact.id,) for fact in facts if fact.item == parent}
             ratios = self.single.likelihood_ratios(
                 {f.id: (f.id,) for f in findings}, diagnosis, evidence
             )
             weights |= {fact.id: grade(ratio) for fact, ratio in zip(findings, ratios, strict=True)}
         return weights
-
-    def _yes(self, parent: str | None, facts: Sequence[Fact]) -> dict[str, Answer]:
-        return {fact.id: (fact.id,) for fact in facts if fact.item == parent}
 
 
 class Tally:
@@ -116,7 +113,7 @@ class Tally:
         self._positive = np.zeros((size, len(self._items)))  # patients with any finding of the item
         self._found = np.zeros((size, len(self._facts)))
 
-    def add(self, patient: Patient) -> None:
+    def add(self, patient: DdxplusPatient) -> None:
         row = patient.condition
         self._patients[row] += 1
         self._age[row, patient.age] += 1

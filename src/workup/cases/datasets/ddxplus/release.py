@@ -79,7 +79,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class DdxplusCondition:
     """One condition: English name, other names, ICD-10 codes, and its evidences' codes.
 
     ICD-10 codes are in upper case. The evidences are those listed for it.
@@ -101,7 +101,7 @@ class Release:
     """
 
     evidences: Mapping[str, Evidence]
-    conditions: tuple[Condition, ...]
+    conditions: tuple[DdxplusCondition, ...]
     names: Mapping[str, int]
     by_item: Mapping[str, Evidence]
     answers: Mapping[str, tuple[Evidence, Fact | None]]
@@ -164,7 +164,7 @@ def read_release(folder: Path) -> Release:
     """
     evidences = _read_evidences(folder / "release_evidences.json")
     path = folder / "release_conditions.json"
-    conditions: list[Condition] = []
+    conditions: list[DdxplusCondition] = []
     names: dict[str, int] = {}
     for key, raw in _entries(path, _RawCondition).items():
         for code in (*raw.symptoms, *raw.antecedents):
@@ -199,10 +199,12 @@ def _entries(path: Path, model: type[M]) -> dict[str, M]:
     }
 
 
-def _condition(key: str, raw: _RawCondition) -> Condition:
+def _condition(key: str, raw: _RawCondition) -> DdxplusCondition:
     aliases = tuple(dict.fromkeys(name for name in (raw.french, key) if name != raw.english))
     codes = tuple(code.upper() for code in re.split(r"[\s,]+", raw.icd10.strip()) if code)
-    return Condition(raw.english, aliases, codes, tuple(raw.symptoms), tuple(raw.antecedents))
+    return DdxplusCondition(
+        raw.english, aliases, codes, tuple(raw.symptoms), tuple(raw.antecedents)
+    )
 
 
 def _read_evidences(path: Path) -> dict[str, Evidence]:

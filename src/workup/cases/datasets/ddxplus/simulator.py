@@ -12,9 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from workup.cases.datasets.ddxplus.patients import Patient
+from workup.cases.datasets.ddxplus.patients import DdxplusPatient
 from workup.cases.datasets.ddxplus.rates import SEXES, Array, Rates
-from workup.cases.datasets.ddxplus.release import AGE_GROUPS, Condition, Evidence, Release
+from workup.cases.datasets.ddxplus.release import AGE_GROUPS, DdxplusCondition, Evidence, Release
 from workup.core.case import Fact
 
 SIZE = 1_000_000  # as good as endless: patient i depends on (seed, i) only
@@ -27,7 +27,7 @@ SEVERAL = 3.0  # values expected in an answer that may hold several (places of p
 
 
 @dataclass(frozen=True)
-class Simulator:
+class DdxplusSimulator:
     """Draws patients: condition, age group and sex uniformly, then the complaint, then the rest.
 
     The complaint is one of the condition's listed symptoms; all else is drawn independently, by
@@ -52,7 +52,7 @@ class Simulator:
             },
         )
 
-    def patient(self, index: int) -> Patient:
+    def patient(self, index: int) -> DdxplusPatient:
         rng = np.random.default_rng([self.seed, index])
         condition, age, sex = (
             int(rng.integers(n))
@@ -60,7 +60,7 @@ class Simulator:
         )
         complaints = self.complaints[condition]
         complaint = complaints[rng.integers(len(complaints))]
-        return Patient(
+        return DdxplusPatient(
             condition, age, SEXES[sex], self._facts(condition, complaint, rng), complaint
         )
 
@@ -140,7 +140,7 @@ def _assumed(code: str, evidence: Evidence, release: Release) -> Array:
     return np.asarray(present[:, None] * share / share.sum())
 
 
-def _present(code: str, evidence: Evidence, condition: Condition) -> float:
+def _present(code: str, evidence: Evidence, condition: DdxplusCondition) -> float:
     # a root question with values (travel) is listed for every condition, so it is not
     # informative: its default is the usual answer
     listed = code in condition.symptoms or code in condition.antecedents

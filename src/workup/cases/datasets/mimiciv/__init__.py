@@ -24,7 +24,7 @@ from workup.cases.datasets.mimiciv.patients import Chart
 from workup.cases.datasets.mimiciv.release import open_release
 from workup.cases.files import ALL, Split, existing, held_out
 from workup.cases.rows import RowErrors
-from workup.cases.tables import RESTRICTED, Index, words_of
+from workup.cases.tables import RESTRICTED, TableIndex, words_of
 from workup.core.case import Case, Source
 from workup.core.errors import UserError
 from workup.core.lazy import Lazy
@@ -90,7 +90,7 @@ class _Side:
         )
 
 
-def _counts(index: Index, task: str) -> Counter[str]:
+def _counts(index: TableIndex, task: str) -> Counter[str]:
     counts = Counter(
         {str(what): int(str(n)) for what, n in index.stream("SELECT what, n FROM counts")}
     )

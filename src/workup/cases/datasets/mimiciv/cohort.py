@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from workup.cases.tables import Index
+from workup.cases.tables import TableIndex
 
 DAYS = 30
 OUTCOME = "outcome"
@@ -49,7 +49,7 @@ class Stay:
     died: bool
 
 
-def answered(index: Index, task: str, counts: Counter[str]) -> Iterator[tuple[Stay, bool]]:
+def answered(index: TableIndex, task: str, counts: Counter[str]) -> Iterator[tuple[Stay, bool]]:
     """The admissions of a task, each with whether the task's first answer is right.
 
     Admissions that are left out are counted by reason. "outcome" asks about each patient's last
@@ -78,7 +78,7 @@ def _returned(stay: Stay, following: Stay | None, task: str) -> bool:
     )
 
 
-def _followed(index: Index, task: str) -> Iterator[tuple[tuple[Stay, bool], Stay | None]]:
+def _followed(index: TableIndex, task: str) -> Iterator[tuple[tuple[Stay, bool], Stay | None]]:
     """Every admission, whether anything on file can be asked for, and the patient's next one."""
     held: tuple[Stay, bool] | None = None
     for *row, recorded in index.stream(_RECORDED, {"early": task == OUTCOME}):
@@ -103,7 +103,7 @@ FROM stays ORDER BY subject, admitted, hadm
 """
 
 
-def stays_of(index: Index, subject: int) -> list[Stay]:
+def stays_of(index: TableIndex, subject: int) -> list[Stay]:
     """All admissions of a patient, in order."""
     query = f"SELECT {_COLUMNS} FROM stays WHERE subject = ? ORDER BY admitted, hadm"
     return [_stay(row) for row in index.stream(query, (subject,))]

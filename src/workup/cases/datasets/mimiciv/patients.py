@@ -13,7 +13,7 @@ from workup.cases.datasets.mimiciv.cohort import OUTCOME, TASKS, Stay, stays_of,
 from workup.cases.datasets.mimiciv.release import SEXES, tells_death
 from workup.cases.files import Split
 from workup.cases.findings import kind_of, sentences
-from workup.cases.tables import Index
+from workup.cases.tables import TableIndex
 from workup.core.case import Case, Fact, Kind, Truth
 
 _BEGINNING = 500  # characters of the note that open the encounter (ProMed C.1)
@@ -31,7 +31,7 @@ _KINDS = {
 class Chart:
     """Admissions as a task may see them; `split` draws which half of the values is shown."""
 
-    index: Index
+    index: TableIndex
     task: str
     split: Split
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from workup.cases.findings import sentences
 from workup.cases.rows import RowErrors
-from workup.cases.tables import Filling, Index, Row, Values, indexed, member
+from workup.cases.tables import CsvRow, Filling, TableIndex, Values, indexed, member
 
 T = TypeVar("T")
 RELEASE = "MIMIC-IV"
@@ -101,7 +101,7 @@ _DEATH = re.compile(
 )
 
 
-def open_release(folder: Path, errors: RowErrors) -> tuple[Index, bool]:
+def open_release(folder: Path, errors: RowErrors) -> tuple[TableIndex, bool]:
     """The index of a folder's files, and whether discharge summaries are among them.
 
     Raises UserError and CaseError.
@@ -111,12 +111,12 @@ def open_release(folder: Path, errors: RowErrors) -> tuple[Index, bool]:
     if noted:
         files[NOTES] = member(folder, NOTES, "MIMIC-IV-Note")
     index = indexed(
-        "mimiciv", files, _SCHEMA, lambda filling: _Reader(files, filling).fill(), errors
+        "mimiciv", files, _SCHEMA, lambda filling: _ReleaseReader(files, filling).fill(), errors
     )
     return index, noted
 
 
-class _Reader:
+class _ReleaseReader:
     """Fills the index from the files, one pass each."""
 
     def __init__(self, files: dict[str, Path], filling: Filling) -> None:
@@ -138,13 +138,13 @@ class _Reader:
             self.database.executemany("INSERT INTO notes VALUES (?, ?, ?, ?, ?, ?, ?)", sections)
         self.database.executemany("INSERT INTO counts VALUES (?, ?)", self.counts.items())
 
-    def _load(self, name: str, statement: str, values: Callable[[Row], Values]) -> None:
+    def _load(self, name: str, statement: str, values: Callable[[CsvRow], Values]) -> None:
         self.filling.load(self.files[name], _COLUMNS[name], statement, values)
 
-    def _made(self, name: str, read: Callable[[Row], T]) -> Iterator[T]:
+    def _made(self, name: str, read: Callable[[CsvRow], T]) -> Iterator[T]:
         return self.filling.rows(self.files[name], _COLUMNS.get(name, _NOTE_COLUMNS), read)
 
-    def _stay(self, row: Row) -> Values:
+    def _stay(self, row: CsvRow) -> Values:
         subject = row.number("subject_id")
         if not self.database.execute(
             "SELECT 1 FROM patients WHERE subject = ?", (subject,)
@@ -152,7 +152,7 @@ class _Reader:
             raise row.wrong("names a patient whom patients.csv lacks.", "subject_id")
         return _stay(row)
 
-    def _value(self, row: Row) -> tuple[object, ...] | None:
+    def _value(self, row: CsvRow) -> tuple[object, ...] | None:
         """A laboratory value of an admission.
 
         None for others, and for "___", which the release withholds.
@@ -174,7 +174,7 @@ class _Reader:
             )
         return None
 
-    def _note(self, row: Row) -> list[tuple[object, ...]]:
+    def _note(self, row: CsvRow) -> list[tuple[object, ...]]:
         """The sections of a discharge summary."""
         number, self.notes = self.notes, self.notes + 1
         if not row.text("hadm_id"):
@@ -199,14 +199,14 @@ def tells_death(section: str, sentence: str) -> bool:
     return section != "family history" and _DEATH.search(sentence) is not None
 
 
-def _patient(row: Row) -> Values:
+def _patient(row: CsvRow) -> Values:
     sex = row.text("gender")
     if sex not in SEXES:
         raise row.wrong("must be F or M.", "gender")
     return row.number("subject_id"), sex, row.number("anchor_age"), row.number("anchor_year")
 
 
-def _stay(row: Row) -> Values:
+def _stay(row: CsvRow) -> Values:
     died = row.number("hospital_expire_flag")
     if died not in {0, 1}:
         raise row.wrong("must be 0 or 1.", "hospital_expire_flag")
@@ -221,7 +221,7 @@ def _stay(row: Row) -> Values:
     )
 
 
-def _diagnosis(row: Row) -> Values:
+def _diagnosis(row: CsvRow) -> Values:
     return (
         row.number("hadm_id"),
         row.number("seq_num"),
@@ -230,16 +230,16 @@ def _diagnosis(row: Row) -> Values:
     )
 
 
-def _title(row: Row) -> Values:
+def _title(row: CsvRow) -> Values:
     return row.text("icd_code"), row.text("icd_version"), row.text("long_title")
 
 
-def _test(row: Row) -> Values:
+def _test(row: CsvRow) -> Values:
     label, fluid = row.text("label") or f"Test {row.number('itemid')}", row.text("fluid")
     return row.number("itemid"), f"{label} ({fluid.lower()})" if fluid else label
 
 
-def _time(row: Row, column: str) -> str:
+def _time(row: CsvRow, column: str) -> str:
     """A time as it is written: texts of this form are ordered as times are."""
     text = row.text(column)
     if not _TIME.fullmatch(text):
@@ -247,7 +247,7 @@ def _time(row: Row, column: str) -> str:
     return text
 
 
-def _day(row: Row, column: str) -> str:
+def _day(row: CsvRow, column: str) -> str:
     """A time whose day is in the calendar."""
     try:
         datetime.fromisoformat(_time(row, column))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from workup.interop.exports import Written
 from workup.interop.exports.material import Chosen
@@ -16,6 +15,11 @@ COLUMNS = {
     "correct": "the judge's verdict; null if there is none",
     "return": "the sum of the turns' scores; null if the episode was not scored",
     **PLACE,
+}
+TYPES = {
+    "messages": "messages",
+    "correct": "bool",
+    "return": "float64",
 }
 NOTE = (
     "A trainer that learns every message also learns the patient's words. In TRL's SFTTrainer set "
@@ -34,12 +38,4 @@ def of_run(chosen: Chosen, folder: Path) -> Written:
         }
         for record in chosen.finished()
     )
-    return Written(write(rows, schema(_columns), folder, all_failed(chosen)), COLUMNS, (NOTE,))
-
-
-def _columns(pa: Any, messages: Any) -> dict[str, Any]:
-    return {
-        "messages": messages,
-        "correct": pa.bool_(),
-        "return": pa.float64(),
-    }
+    return Written(write(rows, schema(TYPES), folder, all_failed(chosen)), COLUMNS, (NOTE,))

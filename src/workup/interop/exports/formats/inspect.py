@@ -138,7 +138,7 @@ def _scores(counts: _Counts) -> list[Any]:
 
 
 def _sample(record: Record) -> Any:
-    from inspect_ai.log import EvalSample
+    from inspect_ai.log import EvalError, EvalSample
     from inspect_ai.model import ModelOutput
 
     episode = record.episode
@@ -152,6 +152,8 @@ def _sample(record: Record) -> Any:
         )
     ]
     last = episode.turns[-1].completion.text if episode.turns else ""
+    reason = episode.reason
+    error = EvalError(message=reason, traceback=reason, traceback_ansi=reason)
     return EvalSample(
         id=_id(episode.case.id),
         epoch=record.sample + 1,
@@ -167,7 +169,7 @@ def _sample(record: Record) -> Any:
             "ending": episode.ending.value,
             **{f"measure {name}": value for name, value in record.measures.items()},
         },
-        error=_error(episode.reason) if episode.ending is Ending.FAILED else None,
+        error=error if episode.ending is Ending.FAILED else None,
     )
 
 
@@ -193,12 +195,6 @@ def _marks(record: Record) -> dict[str, Any]:
         turns = {"turns": list(record.score.turns), "parts": dict(record.score.parts)}
         marks[REWARD] = Score(value=record.score.total, metadata=turns)
     return marks
-
-
-def _error(reason: str) -> Any:
-    from inspect_ai.log import EvalError
-
-    return EvalError(message=reason, traceback=reason, traceback_ansi=reason)
 
 
 def _id(case: str) -> str:

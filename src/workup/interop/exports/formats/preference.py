@@ -29,6 +29,14 @@ COLUMNS = {
     **PLACE,
     "sample": "the better episode's number",
 }
+TYPES = {
+    "prompt": "messages",
+    "chosen": "messages",
+    "rejected": "messages",
+    "turn": "int32",
+    "chosen_return": "float64",
+    "rejected_return": "float64",
+}
 _NOTE = (
     "Where a search stage chose and rejected episodes, its pairs are taken. Otherwise, of all "
     "episodes of a case in one step, the best and the worst make a pair if they differ in return "
@@ -52,7 +60,7 @@ def of_run(chosen: Chosen, folder: Path) -> Written:
         "one step, of which one came to more: train with group=2 or more, or evaluate with "
         "--repeats 2"
     )
-    return Written(write(rows, schema(_columns), folder, none), COLUMNS, (_NOTE,))
+    return Written(write(rows, schema(TYPES), folder, none), COLUMNS, (_NOTE,))
 
 
 def _searched(chosen: Chosen) -> Iterator[Pair]:
@@ -101,14 +109,3 @@ def _row(better: Record, worse: Record) -> dict[str, Any] | None:
         if turn.observation.messages != other.observation.messages:
             return None  # the same words, another reply: what follows has no common past
     return None
-
-
-def _columns(pa: Any, messages: Any) -> dict[str, Any]:
-    return {
-        "prompt": messages,
-        "chosen": messages,
-        "rejected": messages,
-        "turn": pa.int32(),
-        "chosen_return": pa.float64(),
-        "rejected_return": pa.float64(),
-    }

@@ -31,11 +31,20 @@ COLUMNS = {
     "return": "the sum of the turns' scores; null if the episode was not scored",
     **PLACE,
 }
+TYPES = {
+    "prompt": "messages",
+    "completion": "messages",
+    "turn": "int32",
+    "kind": "string",
+    "score": "float64",
+    "correct": "bool",
+    "return": "float64",
+}
 
 
 def of_run(chosen: Chosen, folder: Path) -> Written:
     rows = (row for record in chosen.finished() for row in _rows(record))
-    return Written(write(rows, schema(_columns), folder, all_failed(chosen)), COLUMNS)
+    return Written(write(rows, schema(TYPES), folder, all_failed(chosen)), COLUMNS)
 
 
 def _rows(record: Record) -> Iterator[dict[str, Any]]:
@@ -51,15 +60,3 @@ def _rows(record: Record) -> Iterator[dict[str, Any]]:
             "return": score.total if score else None,
             **place(record),
         }
-
-
-def _columns(pa: Any, messages: Any) -> dict[str, Any]:
-    return {
-        "prompt": messages,
-        "completion": messages,
-        "turn": pa.int32(),
-        "kind": pa.string(),
-        "score": pa.float64(),
-        "correct": pa.bool_(),
-        "return": pa.float64(),
-    }

@@ -24,6 +24,15 @@ COLUMNS = {
     "return": "the sum of the turns' scores; null if the episode was not scored",
     **PLACE,
 }
+TYPES = {
+    "input_ids": "int32[]",
+    "assistant_masks": "int8[]",
+    "logprobs": "float32[]",
+    "advantages": "float32[]",
+    "turn_ids": "int32[]",
+    "correct": "bool",
+    "return": "float64",
+}
 _NOTE = "The ids belong to the tokenizer of the policy that played: train that policy with them."
 
 
@@ -34,16 +43,26 @@ def of_run(chosen: Chosen, folder: Path) -> Written:
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal left_out
         for record in chosen.finished():
-            if exact(record):
-                yield _row(record)
-            else:
+            if not exact(record):
                 left_out += 1
+                continue
+            made = spoken(record.episode)
+            yield {
+                "input_ids": list(made.tokens),
+                "assistant_masks": list(map(int, made.mask)),
+                "logprobs": list(made.logprobs),
+                "advantages": list(record.advantages) or None,
+                "turn_ids": list(made.turn_ids),
+                "correct": record.correct,
+                "return": record.score.total if record.score else None,
+                **place(record),
+            }
 
     none = (
         f"{chosen.run.path}: no episode there has token ids, which only a local policy's own have; "
         "take --as chat or prompt-completion"
     )
-    files = write(rows(), schema(_columns), folder, none)
+    files = write(rows(), schema(TYPES), folder, none)
     others = f"{left_out:,} episodes without token ids are left out: no token policy played them."
     return Written(files, COLUMNS, (_NOTE, *([others] if left_out else [])))
 
@@ -51,29 +70,3 @@ def of_run(chosen: Chosen, folder: Path) -> Written:
 def exact(record: Record) -> bool:
     """Whether every action of the episode has the ids with which it was sampled."""
     return all(turn.completion.tokens for turn in record.episode.turns)
-
-
-def _row(record: Record) -> dict[str, Any]:
-    made = spoken(record.episode)
-    return {
-        "input_ids": list(made.tokens),
-        "assistant_masks": list(map(int, made.mask)),
-        "logprobs": list(made.logprobs),
-        "advantages": list(record.advantages) or None,
-        "turn_ids": list(made.turn_ids),
-        "correct": record.correct,
-        "return": record.score.total if record.score else None,
-        **place(record),
-    }
-
-
-def _columns(pa: Any, messages: Any) -> dict[str, Any]:
-    return {
-        "input_ids": pa.list_(pa.int32()),
-        "assistant_masks": pa.list_(pa.int8()),
-        "logprobs": pa.list_(pa.float32()),
-        "advantages": pa.list_(pa.float32()),
-        "turn_ids": pa.list_(pa.int32()),
-        "correct": pa.bool_(),
-        "return": pa.float64(),
-    }
