@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markupsafe import Markup
 from waiting import HANG
+
+from workup.report import plotting
 
 Call = Callable[..., tuple[int, str, str]]  # words → exit status, standard output, standard error
 # What a run imports; it takes longer than the run.
@@ -90,11 +93,13 @@ def forked(*words: object, cwd: Path, prepare: Prepare | None = None) -> Done:
     """As `workup`, but five seconds sooner, since nothing has to be imported.
 
     Unlike real ones, all such processes hash strings alike, so what they do is worth comparing with
-    what a real one did. `prepare` is called there first: a function of a module, or a partial one.
+    what a real one did. Their reports have pictures where this process's have some. `prepare` is
+    called there first: a function of a module, or a partial one.
     """
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder) / "out", Path(folder) / "err"
-        told = (list(map(str, words)), cwd, environment(cwd / "cache"), out, err, prepare)
+        variables, picture = environment(cwd / "cache"), plotting._svg
+        told = (list(map(str, words)), cwd, variables, out, err, prepare, picture)
         process = warm().Process(target=_run, args=told)
         process.start()
         process.join(HANG)
@@ -111,6 +116,7 @@ def _run(
     out: Path,
     err: Path,
     prepare: Prepare | None,
+    picture: Callable[..., Markup],
 ) -> None:
     assert sys.modules.keys() >= set(HEAVY), "something of HEAVY is gone, and slows the tests down"
     for number, path in ((1, out), (2, err)):
@@ -120,6 +126,7 @@ def _run(
     os.environ.update(variables)
     sys.argv = ["workup", *words]
     gc.freeze()  # as in the tests themselves (conftest.py)
+    vars(plotting)["_svg"] = picture
     if prepare is not None:
         prepare()
     from workup.cli import app as cli

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from command_line import Call
 from hypothesis import HealthCheck, settings
+from pictures import blank
 
 from workup.cli import app as cli
 
@@ -24,6 +25,15 @@ def pytest_collection_finish() -> None:
     """Every training stage ends with a garbage collection, which need not go through libraries."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Reports have no pictures, except in files that look at them (`pytestmark`: drawn)."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("drawn") is None:
+            patch.setattr("workup.report.plotting._svg", blank)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,8 @@ from workup.report.curves import Curve
 from workup.report.dynamics import late, line, pearson, together, trend
 from workup.runs import Run
 
+pytestmark = pytest.mark.drawn
+
 numbers = st.floats(-1e3, 1e3).map(lambda value: round(value, 3))
 columns = st.lists(numbers, min_size=2, max_size=60).filter(lambda values: np.ptp(values) > 0.01)
 

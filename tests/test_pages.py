@@ -38,6 +38,8 @@ from workup.runs import Record, Run
 from workup.runs.summary import summarise
 from workup.studies.base import plots
 
+pytestmark = pytest.mark.drawn
+
 
 def evaluated(run: Run) -> list[Record]:
     return [record for doctor in run.doctors() for record in run.evaluated(doctor)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,18 @@ def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workup.report.build", lambda run: None)
 
 
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, str]]:
+    """The folder of a method's run, and the digest of its weights."""
+
+    @cache
+    def run(name: str) -> tuple[Path, str]:
+        folder = tmp_path_factory.mktemp(name) / "first"
+        return folder, trained(name, folder)
+
+    return run
+
+
 def late(self: Index, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
     """What the index finds, after a moment: another machine, or one with other work to do."""
     pause(random.random() * 0.01)
@@ -36,23 +49,30 @@ def late(self: Index, queries: Sequence[str], k: int) -> Sequence[Sequence[Passa
 
 @pytest.mark.parametrize("name", methods.names())
 def test_two_runs_of_one_command_have_the_same_weights(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    first: Callable[[str], tuple[Path, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first one trains the warm start, the second one finds it, and its searches take long."""
-    first = trained(name, tmp_path / "first")
+    _, digest = first(name)
     monkeypatch.setattr(Index, "find", late)
-    assert trained(name, tmp_path / "second") == first
+    assert trained(name, tmp_path / "second") == digest
 
 
 @pytest.mark.parametrize("name", ["cmig", "medr3"])
-def test_the_runs_that_search_are_worth_comparing(name: str, tmp_path: Path) -> None:
-    trained(name, tmp_path / "run")
-    with Run.open(tmp_path / "run") as run:
+def test_the_runs_that_search_are_worth_comparing(
+    name: str, first: Callable[[str], tuple[Path, str]]
+) -> None:
+    folder, _ = first(name)
+    with Run.open(folder) as run:
         turns = [turn for r in run.episodes(phase="train") for turn in r.episode.turns]
-    assert any(turn.observation.evidence for turn in turns)
+    assert any(turn.observation.passages for turn in turns)
 
 
-def test_nothing_depends_on_how_a_process_hashes_strings(tmp_path: Path) -> None:
+def test_nothing_depends_on_how_a_process_hashes_strings(
+    first: Callable[[str], tuple[Path, str]], tmp_path: Path
+) -> None:
     """Sets of names are in another order in each process."""
     name = "medr3"
     program = [sys.executable, Path(__file__).with_name("trained.py"), tmp_path, name]
@@ -65,4 +85,4 @@ def test_nothing_depends_on_how_a_process_hashes_strings(tmp_path: Path) -> None
         timeout=HANG,
         check=False,
     )
-    assert done.stdout.split() == [name, trained(name, tmp_path / "here")], done.stderr[-2000:]
+    assert done.stdout.split() == [name, first(name)[1]], done.stderr[-2000:]

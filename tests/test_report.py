@@ -44,6 +44,8 @@ from workup.report.transcripts import groups, side
 from workup.runs import Outcome, Record, Run, warnings
 from workup.runs.summary import summarise
 
+pytestmark = pytest.mark.drawn
+
 
 class Page(HTMLParser):
     """What a browser would see: tags with attributes, text, ids."""

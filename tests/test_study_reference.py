@@ -40,6 +40,8 @@ from workup.studies.reference import (
     WITHHELD,
 )
 
+pytestmark = pytest.mark.drawn
+
 torch.set_num_threads(1)
 CLINIC = open_source("clinic:s")
 TEXTS = reference.texts_of("clinic:s")

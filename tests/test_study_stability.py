@@ -32,6 +32,8 @@ from workup.studies.stability import (
     spearman,
 )
 
+pytestmark = pytest.mark.drawn
+
 TEXTS = tuple(f"Fact {k}." for k in range(5))
 PATIENT = Case(
     "p",
