@@ -37,10 +37,10 @@ from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
 from workup.roles import clients
 from workup.roles.config import Config
-from workup.roles.desk import Desk
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.roles.judges.diagnosis import DiagnosisJudge
 from workup.roles.judges.exact import ExactJudge
+from workup.roles.run_models import RunModels
 from workup.runs.settings import Settings
 
 LATENCY, CONCURRENCY = 0.3, 128
@@ -52,13 +52,13 @@ UNDER_WAY, CALLS = 512, 1_500
 def measure() -> list[Figure]:
     torch.set_num_threads(1)
     with TemporaryDirectory() as folder, endpoint() as settings:
-        desk = Desk(Config(endpoints={"slow": settings}), "bench", cache=Path(folder))
-        judge = Counting(desk)
+        run_models = RunModels(Config(endpoints={"slow": settings}), "bench", cache=Path(folder))
+        judge = Counting(run_models)
         plain = epochs(Path(folder) / "plain", ExactJudge(), lambda: None)
         judged = epochs(Path(folder) / "judged", judge, judge.mark)
         saved = 1 - (judge.calls[-1] - judge.calls[0]) / (judge.asked[-1] - judge.asked[0])
-        rate = lookups(desk)
-        desk.close()
+        rate = lookups(run_models)
+        run_models.close()
         small, one = under_way(settings, clients.MOST), under_way(settings, UNDER_WAY)
     return [
         Figure(
@@ -82,8 +82,12 @@ class Counting:
     It notes, after each epoch, how often it was asked and how many calls that took.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk, self.judge, self.times = desk, DiagnosisJudge(desk.open("endpoint:slow")), 0
+    def __init__(self, run_models: RunModels) -> None:
+        self.run_models, self.judge, self.times = (
+            run_models,
+            DiagnosisJudge(run_models.open("endpoint:slow")),
+            0,
+        )
         self.asked: list[int] = []
         self.calls: list[int] = []
 
@@ -96,7 +100,7 @@ class Counting:
 
     def mark(self) -> None:
         self.asked.append(self.times)
-        self.calls.append(sum(row["calls"] for row in self.desk.costs()))
+        self.calls.append(sum(row["calls"] for row in self.run_models.costs()))
 
 
 def epochs(folder: Path, judge: Judge, mark: Callable[[], None]) -> list[float]:
@@ -160,12 +164,12 @@ def under_way(settings: EndpointSettings, pool: int) -> float:
         clients.MOST = usual
 
 
-def lookups(desk: Desk) -> float:
+def lookups(run_models: RunModels) -> float:
     """Cached answers per second, asked for by concurrent tasks."""
     requests = [
         Request("judge", "bench", (Message("user", f"{index % 500}"),)) for index in range(LOOKUPS)
     ]
-    model = desk.open("endpoint:slow")
+    model = run_models.open("endpoint:slow")
 
     async def ask() -> float:
         await asyncio.gather(*(model.complete(request) for request in requests[:500]))

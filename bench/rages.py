@@ -42,9 +42,9 @@ from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings
 from workup.models.tiny import build as build_tiny
 from workup.roles.config import Config
-from workup.roles.desk import Desk
 from workup.roles.judges.diagnosis import DiagnosisJudge
 from workup.roles.judges.exact import ExactJudge
+from workup.roles.run_models import RunModels
 from workup.runs.settings import Settings
 
 CASES, GROUP, LESSONS = 16, 8, 60
@@ -77,12 +77,12 @@ def measure() -> list[Figure]:
 def _step(size: str) -> list[Figure]:
     torch.set_num_threads(1)
     with TemporaryDirectory() as folder, endpoint() as settings:
-        desk = Desk(Config(endpoints={"slow": settings}), "bench", cache=Path(folder))
-        model = desk.open("endpoint:slow")
+        run_models = RunModels(Config(endpoints={"slow": settings}), "bench", cache=Path(folder))
+        model = run_models.open("endpoint:slow")
         plain, plain_cpu, _ = _played(Path(folder) / "plain", size, None)
         slow, slow_cpu, orders = _played(Path(folder) / "slow", size, model)
-        calls = {row["role"]: int(row["calls"]) for row in desk.costs()}
-        desk.close()
+        calls = {row["role"]: int(row["calls"]) for row in run_models.costs()}
+        run_models.close()
     shared = calls["simulator"] / orders
     step, spent = f"step with judge and simulator, {size}", f"its processor time, {size}"
     return [

@@ -1,4 +1,4 @@
-"""Asks a paid endpoint through a desk: `asking.py URL FOLDER FIRST LAST`.
+"""Asks a paid endpoint through a run_models: `asking.py URL FOLDER FIRST LAST`.
 
 It reports each answer that it has.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 from workup.core.episode import Message
 from workup.core.ports import Request
 from workup.roles.config import Config
-from workup.roles.desk import Desk
 from workup.roles.endpoint import EndpointSettings, Price
+from workup.roles.run_models import RunModels
 
 RUN = "the run"
 
@@ -26,15 +26,15 @@ async def main(url: str, folder: Path, numbers: range) -> None:
     endpoint = EndpointSettings(
         base_url=url, model="m", concurrency=8, price=Price(input=1_000_000, output=1_000_000)
     )
-    desk = Desk(Config(endpoints={"it": endpoint}), RUN, cache=folder)
-    model = desk.open("endpoint:it")
+    run_models = RunModels(Config(endpoints={"it": endpoint}), RUN, cache=folder)
+    model = run_models.open("endpoint:it")
 
     async def one(number: int) -> None:
         reply = await model.complete(question(number))
         print(number, reply.text, flush=True)
 
     await asyncio.gather(*map(one, numbers))
-    desk.close()
+    run_models.close()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from workup.core.stages import SftStage
 from workup.interop.adapters.bench import Bench, messages, told
 from workup.loops.training.loop import Plan
 from workup.runs import Record
-from workup.runs.settings import Settings, furnished
+from workup.runs.settings import Settings, with_user_config
 
 ROOT = Path(__file__).parents[1]
 
@@ -72,7 +72,7 @@ def test_every_environment_step_by_step_is_our_own_loop(name: str, tmp_path: Pat
     """What is said was demonstrated: for the first case, for another one, and cut short."""
     method, cases = played_by(name)
     where = {"cases": cases, "environment": {"name": name}}
-    plan = Plan.of(furnished(Settings, {"method": method, **where}), "account")
+    plan = Plan.of(with_user_config(Settings, {"method": method, **where}), "account")
     stage = next(each for each in plan.stages if isinstance(each, SftStage))
     shown = stage.demonstrate(plan.source, plan.environment, 0, 0)
     said = [text for text, _ in shown.exchanges]

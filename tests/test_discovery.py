@@ -64,7 +64,7 @@ def entails(body: dict[str, Any]) -> str:
     )
 
 
-def staff(body: dict[str, Any]) -> str:
+def supporting(body: dict[str, Any]) -> str:
     """Simulator and checker in one: the lungs are told in other words, nothing else is known."""
     shown = sections(body)
     if "the request" not in shown:
@@ -99,7 +99,7 @@ LINES = (
 
 
 def test_what_a_simulated_answer_says_in_other_words_is_discovered() -> None:
-    with serving(staff) as server:
+    with serving(supporting) as server:
         by_identity = play(Script(*LINES), staffed(server, "simulator"), CASE)
         found = play(Script(*LINES), staffed(server, "simulator", "checker"), CASE)
         assert asked(server) == [

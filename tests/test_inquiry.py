@@ -45,7 +45,7 @@ from workup.runs.settings import world
 CLINIC, RENAMED = open_source("clinic:s"), open_source("clinic:s#renamed")
 
 
-def desk(*documents: Document, **how: Any) -> Inquiry:
+def run_models(*documents: Document, **how: Any) -> Inquiry:
     """The inquiry over these documents, by default all of the small world's."""
     index = Index.of(documents or DOCUMENTS)
     grammar = replace(SearchGrammar(told="presentation", asks=True), **how)
@@ -58,7 +58,7 @@ def opened(place: Any, **how: Any) -> Inquiry:
     return found
 
 
-DESK = desk()
+DESK = run_models()
 PIECES = st.sampled_from(
     [
         *("<ask>", "</ask>", "<search>", "</search>", "<refine>", "</refine>", "<diagnosis>"),
@@ -147,7 +147,7 @@ def test_a_refinement_is_due_after_evidence_alone(lines: list[str], well: bool) 
 
 def test_an_inquiry_without_questions_is_refused() -> None:
     with pytest.raises(ValueError, match="questions"):
-        desk(asks=False)
+        run_models(asks=False)
     with pytest.raises(UserError, match="'presentation', 'history' or 'record', not 'all'"):
         opened(CLINIC, told="all")
     with pytest.raises(UserError, match="no persona 'XXXX'"):

@@ -44,8 +44,8 @@ from workup.prepare.report import Report
 from workup.prepare.steps import Drop
 from workup.prepare.work import Job, journal_of, prepare, report_of
 from workup.roles.config import Config
-from workup.roles.desk import Desk
 from workup.roles.endpoint import EndpointSettings, Price
+from workup.roles.run_models import RunModels
 
 DATA = Path(__file__).parents[1] / "../shared/data"
 
@@ -58,15 +58,19 @@ def job(folder: Path, cases: str | Path, step: str = "facts", **more: Any) -> Jo
     )
 
 
-def desk(folder: Path, server: Server, budget: float | None = None, **settings: Any) -> Desk:
+def run_models(
+    folder: Path, server: Server, budget: float | None = None, **settings: Any
+) -> RunModels:
     made = EndpointSettings(
         base_url=server.url, model="m", **{"retries": 0, "backoff": 0.01, **settings}
     )
-    return Desk(Config(endpoints={"it": made}, budget=budget), "the run", cache=folder / "cache")
+    return RunModels(
+        Config(endpoints={"it": made}, budget=budget), "the run", cache=folder / "cache"
+    )
 
 
 def run(work: Job, folder: Path, server: Server, **settings: Any) -> Report:
-    opened = desk(folder, server, **settings)
+    opened = run_models(folder, server, **settings)
     try:
         return prepare(work, opened.open)
     finally:
@@ -138,7 +142,7 @@ def test_every_record_says_where_it_comes_from(tmp_path: Path) -> None:
         run(job(tmp_path, written(tmp_path, [ENGLISH, CHINESE])), tmp_path, server)
         (tmp_path / "next").mkdir()
         run(job(tmp_path / "next", tmp_path / "out.jsonl", "criticality"), tmp_path, server)
-        name = desk(tmp_path, server).open("endpoint:it").name
+        name = run_models(tmp_path, server).open("endpoint:it").name
     found = provenances(tmp_path / "next/out.jsonl")
     assert list(found) == ["en", "zh"]
     for steps in found.values():
@@ -217,7 +221,7 @@ def test_one_file_is_made_in_one_way(
                 "workup.prepare.facts.step",
                 load("facts").__class__("x", version, load("facts").apply),
             )
-        both = desk(tmp_path, server)
+        both = run_models(tmp_path, server)
         both.config.endpoints["other"] = EndpointSettings(base_url=server.url, model="another")
         with pytest.raises(UserError, match=what) as caught:
             prepare(job(tmp_path, cases, **other), both.open)

@@ -624,7 +624,7 @@ def test_the_embedded_patient_answers_demonstrations_whoever_plays_later(
             Plan.of(RunSettings(**given), "a"),
             Plan.of(RunSettings(**given, **patient), "b"),
         )
-        assert "patient" in played.staff.models
+        assert "patient" in played.supporting.models
         made = [
             [plan.demonstration(plan.stages[0], index) for index in range(20)]
             for plan in (alone, played)

@@ -40,7 +40,7 @@ from workup.environments.exams.rages import (
 )
 from workup.rl.rollout import Play, ToPlay, rollout
 from workup.roles.config import Config
-from workup.roles.desk import Desk
+from workup.roles.run_models import RunModels
 
 WING = open_source("clinic:pathology")
 GIST = Case(
@@ -67,9 +67,11 @@ def with_server(
 ) -> tuple[list[Sequence[ExamResult]], list[dict[str, Any]]]:
     """What each of several doctors gets at the same time, and what the server was asked."""
     with serving(answer) as server:
-        desk = Desk(Config.find(configured(folder, server)), "it", cache=folder / "cache")
+        run_models = RunModels(
+            Config.find(configured(folder, server)), "it", cache=folder / "cache"
+        )
         simulator = ExamSimulator(FREE, RagesSettings(**settings)).with_model(
-            desk.open("endpoint:it")
+            run_models.open("endpoint:it")
         )
 
         async def all() -> list[Sequence[ExamResult]]:
@@ -78,7 +80,7 @@ def with_server(
         try:
             return asyncio.run(all()), server.asked
         finally:
-            desk.close()
+            run_models.close()
 
 
 def reports(test: str, result: str, exists: bool = True) -> str:

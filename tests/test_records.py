@@ -22,8 +22,8 @@ from workup.environments.base.recorded import UNKNOWN, UNREADABLE
 from workup.environments.consultation import Consultation
 from workup.rl.rollout import Play, ToPlay, rollout
 from workup.roles.config import Config
-from workup.roles.desk import Desk
 from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.roles.run_models import RunModels
 
 ITEMS = (
     Item("fever", "Do you have a fever?", "No fever."),
@@ -188,8 +188,8 @@ def test_the_prompt_depends_on_what_was_simulated_and_not_on_the_order_of_asking
 def test_episodes_of_a_case_share_results_through_the_cache(tmp_path: Path) -> None:
     with serving(lambda body: result(f"Result {len(server.asked)}.")) as server:
         endpoint = EndpointSettings(base_url=server.url, model="m")
-        desk = Desk(Config(endpoints={"e": endpoint}), "test", cache=tmp_path)
-        world = EXACT.with_models({"simulator": desk.open("endpoint:e")})
+        run_models = RunModels(Config(endpoints={"e": endpoint}), "test", cache=tmp_path)
+        world = EXACT.with_models({"simulator": run_models.open("endpoint:e")})
 
         async def both() -> list[Episode]:
             jobs = [
@@ -203,7 +203,7 @@ def test_episodes_of_a_case_share_results_through_the_cache(tmp_path: Path) -> N
             ]
 
         one, two, three = asyncio.run(both())
-        desk.close()
+        run_models.close()
     assert said(one.turns[0].observation) == said(two.turns[1].observation) == "Result 1."
     # What was simulated before is part of the prompt: where that differs, the result may.
     assert said(three.turns[0].observation) != said(one.turns[1].observation)

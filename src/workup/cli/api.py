@@ -20,7 +20,7 @@ def train(method: str, *, out: str | Path, quiet: bool = False, **values: Any) -
     `values` are the settings of `workup train` (`steps=200`, `reward={"alpha": 2}`). Raises
     UserError for what the caller can mend, with the same text as the command line.
     """
-    read = settings.furnished(settings.Settings, {"method": method, **values})
+    read = settings.with_user_config(settings.Settings, {"method": method, **values})
     with live.show(stream=_nowhere() if quiet else None) as view:
         return training.start(read, Path(out), view)
 

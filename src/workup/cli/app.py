@@ -156,7 +156,9 @@ def train(
     from workup.runs import settings
 
     given = {"method": method, **_given(cases=cases, policy=policy)}
-    read = settings.furnished(settings.Settings, {**settings.read(words or (), config), **given})
+    read = settings.with_user_config(
+        settings.Settings, {**settings.read(words or (), config), **given}
+    )
     out = out or _free(f"{method.split(':')[-1]}-{read.cases}")
     with live.show(as_json=as_json) as view:
         _resumable(lambda: training.start(read, out, view), out)
@@ -188,7 +190,7 @@ def cluster(
     place = {"nodes": nodes, "gpus_per_node": gpus_per_node}
     given = {"method": method, "engine": "verl", **_given(cases=cases, policy=policy)}
     typed = settings.merge(settings.read(words or (), config), {**given, "verl": place})
-    read = settings.furnished(settings.Settings, typed)
+    read = settings.with_user_config(settings.Settings, typed)
     out = out or _free(f"{method.split(':')[-1]}-{read.cases}")
     if dry:
         print(many.described(read, out))

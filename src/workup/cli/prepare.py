@@ -94,17 +94,17 @@ def _check_few(cases: str, count: int) -> None:
 def _run(job: Job, config: Path | None, budget: float | None, replay: bool) -> None:
     from workup.prepare.work import prepare
     from workup.roles.config import Config
-    from workup.roles.desk import Desk
+    from workup.roles.run_models import RunModels
 
     found = Config.find(config)
     if budget is not None:
         found = found.model_copy(update={"budget": budget})
-    desk = Desk(
+    run_models = RunModels(
         found, run=str(job.out.resolve()), restricted=job.input.source.restricted, replay=replay
     )
     try:
         with _progress() as show:
-            report = prepare(job, desk.open, show)
+            report = prepare(job, run_models.open, show)
         _show(report, job.out)
     except KeyboardInterrupt:
         print(
@@ -112,14 +112,14 @@ def _run(job: Job, config: Path | None, budget: float | None, replay: bool) -> N
         )
         raise
     finally:
-        for row in desk.costs():
+        for row in run_models.costs():
             print(
                 (
                     "{role} ({model}): {calls} calls, {hits} answers from the cache, cost "
                     "{cost:.4g}"
                 ).format(**row)
             )
-        desk.close()
+        run_models.close()
 
 
 @contextmanager

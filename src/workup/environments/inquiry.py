@@ -141,9 +141,9 @@ class Inquiry(Library):
             return await super().answer(case, past, action)
         if len(past) >= self.max_turns - 1:
             return Observation((Message("user", CONCLUDE),))
-        # The patient has heard the questions alone, so that no passage is taken for its own answer.
-        heard = [turn for turn in past if turn.action.kind == ASK]
-        said = await self.patient.reply(case, heard, action.content[0])
+        # The patient knows the questions alone, so that no passage is taken for its own answer.
+        questions = [turn for turn in past if turn.action.kind == ASK]
+        said = await self.patient.reply(case, questions, action.content[0])
         return said.as_told(self.reply(neutralise(said.text), len(past)).content)
 
     @property

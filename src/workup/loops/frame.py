@@ -10,7 +10,7 @@ from typing import Any
 from workup.core.case import Source
 from workup.core.ports import Doctor, Environment
 from workup.loops.evaluation.examination import Examination, Player, examine
-from workup.loops.staff import Staff
+from workup.loops.supporting import SupportingRoles
 from workup.report.live import Live
 from workup.runs import Run, policies, versions
 from workup.runs.policies import Resolved
@@ -22,12 +22,12 @@ class Frame:
 
     policy: Resolved
     source: Source
-    staff: Staff
+    supporting: SupportingRoles
     seed: int
 
     @property
     def environment(self) -> Environment:
-        return self.staff.environment
+        return self.supporting.environment
 
     @property
     def anchors(self) -> Mapping[str, Doctor]:
@@ -40,18 +40,23 @@ def create(out: Path, config: Mapping[str, Any], frame: Frame, *, several: bool 
 
     A run over `several` policies has none of its own.
     """
-    named = {**({} if several else {"policy": frame.policy.name}), **frame.staff.roles}
+    named = {**({} if several else {"policy": frame.policy.name}), **frame.supporting.roles}
     made = versions({"run": frame.seed}, weights=policies.identities(named))
     Run.create(out, config, made, restricted=frame.source.restricted).close()
 
 
 def evaluate(
-    run: Run, examination: Examination, player: Player, label: str, live: Live, staff: Staff
+    run: Run,
+    examination: Examination,
+    player: Player,
+    label: str,
+    live: Live,
+    supporting: SupportingRoles,
 ) -> int:
     """`examine`, shown in the live view with what the run has cost so far."""
     live.stage(f"evaluate {label}", examination.total, unit="episode")
     return examine(
-        run, examination, player, label, lambda so_far: live.step({**so_far, **staff.spent})
+        run, examination, player, label, lambda so_far: live.step({**so_far, **supporting.spent})
     )
 
 

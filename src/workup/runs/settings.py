@@ -332,7 +332,7 @@ def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
     return values
 
 
-def furnished(model: type[S], values: Mapping[str, Any]) -> S:
+def with_user_config(model: type[S], values: Mapping[str, Any]) -> S:
     """`values` as `model`; what they leave open is taken from workup.yaml.
 
     That file is the one of the working directory, else the user's. Only endpoints that a role, the

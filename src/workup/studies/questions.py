@@ -486,8 +486,8 @@ def run(task: StudyTask) -> QuestionQuality:
     restricted = any(each.restricted for each in opened.values())
     chosen = conversations(opened, s.doctor, s.n, s.seed)
     scorer = (Path(s.scorer).name, _scorer(s.scorer)) if s.scorer else None
-    desk = task.desk(restricted=restricted)
-    judges = {label: desk.open(spec) for spec, label in labels(s.judges).items()}
+    run_models = task.run_models(restricted=restricted)
+    judges = {label: run_models.open(spec) for spec, label in labels(s.judges).items()}
     tick = task.begin(sum(map(len, chosen.values())), "conversation")
     reading = Reading(s.seed, s.outcome, scorer, restricted)
     return run_to_end(read(cases, chosen, judges, reading, tick))

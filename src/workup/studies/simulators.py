@@ -12,7 +12,7 @@ from pydantic import Field
 from workup.core.errors import UserError
 from workup.core.statistics import SHARE
 from workup.loops.evaluation.arms import labels
-from workup.loops.staff import EXACT
+from workup.loops.supporting import EXACT
 from workup.runs.settings import PolicySettings
 from workup.studies.base import arms, plots
 from workup.studies.base.arms import Comparison, Played, StudyArm, on_the_same_cases, settings_of

@@ -28,7 +28,7 @@ from workup.cases.clinic.graph import (
     verbalise,
 )
 from workup.cases.clinic.patients import clinic
-from workup.cases.clinic.renamed import diseases, heard, picture, pictures, said, unmarked
+from workup.cases.clinic.renamed import diseases, in_marks, picture, pictures, said, unmarked
 from workup.cases.clinic.tables import LINKED, PAPERS, RENAMED, STATEMENTS, ClinicFinding, Disease
 from workup.cases.clinic.tables import place as place_of
 from workup.cases.knowledge import Array
@@ -527,7 +527,7 @@ class ClinicLibrary:
 
     def query(self, case: Case, text: str) -> str:
         """`text` with marks in place of the case's made-up names."""
-        return heard(case, text)
+        return in_marks(case, text)
 
     def tell(self, case: Case, text: str) -> str:
         """`text` with the case's made-up names in place of marks."""
@@ -540,7 +540,7 @@ class ClinicLibrary:
     def references(self, case: Case) -> tuple[str, ...]:
         """What the graph says of the case's diagnosis and findings, in one text."""
         found = [fact.item for fact in (*case.given, *case.truth.facts)]
-        steps = reference(self._named, heard(case, case.truth.diagnosis), found)
+        steps = reference(self._named, in_marks(case, case.truth.diagnosis), found)
         return (said(case, " ".join(map(verbalise, steps))),) if steps else ()
 
     @property

@@ -5,7 +5,7 @@ alone, so that it cannot be learned beforehand. Findings keep their names.
 
 Tables, documents and statements of a renamed clinic hold marks in place of names ("disease07", see
 `Tables.masked`). A case's `truth.extra` says what each mark is called in that case. `said` turns
-the marks of a text into these names, `heard` turns names back into marks. The index of documents
+the marks of a text into these names, `in_marks` turns names back into marks. The index of documents
 knows marks alone: a disease's true name finds nothing.
 
 A name has two syllables, so that a tiny policy can copy a name that it has never met. The first
@@ -111,7 +111,7 @@ def said(case: Case, text: str) -> str:
     return _MARK.sub(lambda mark: names[mark[0].lower()], text) if names else text
 
 
-def heard(case: Case, text: str) -> str:
+def in_marks(case: Case, text: str) -> str:
     """`text` with marks in place of the case's names; marks that stood in it are removed first."""
     marks = {name.lower(): mark for mark, name in called(case).items()}
     if not marks:
@@ -180,7 +180,7 @@ def _marks(case: Case, read: Iterable[str]) -> frozenset[str]:
     """The marks whose names stand in these texts."""
     if not called(case):
         return frozenset()
-    return frozenset(mark.lower() for text in read for mark in _MARK.findall(heard(case, text)))
+    return frozenset(mark.lower() for text in read for mark in _MARK.findall(in_marks(case, text)))
 
 
 class RenamedKnowledge:

@@ -50,14 +50,14 @@ def need_coded(case: Case, passages: Sequence[Passage]) -> None:
 def known_findings(
     source: Source, case: Case, grammar: SearchGrammar, past: Sequence[Turn] = ()
 ) -> list[str]:
-    """The names of the findings that the patient is known to have, told or heard in `past`.
+    """The names of the findings that the patient is known to have, told or revealed in `past`.
 
     They are items of the source, where it lists any.
     """
     items = {item.name for item in source.items}
     said = {id for turn in past if turn.action.kind == ASK for id in turn.observation.evidence}
-    heard = (fact for fact in case.truth.facts if fact.id in said)
-    facts = (*case.given, *grammar.facts(case), *heard)
+    revealed = (fact for fact in case.truth.facts if fact.id in said)
+    facts = (*case.given, *grammar.facts(case), *revealed)
     return list(dict.fromkeys(fact.item for fact in facts if not items or fact.item in items))
 
 

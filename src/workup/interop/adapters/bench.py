@@ -16,7 +16,7 @@ from workup.loops.training.loop import Plan
 from workup.rl.interaction import Interaction
 from workup.roles.judges.verdicts import Verdicts
 from workup.runs import Record
-from workup.runs.settings import Settings, furnished
+from workup.runs.settings import Settings, with_user_config
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Bench:
         are trained: they are elsewhere.
         """
         plan = Plan.of(
-            furnished(Settings, {"method": method, "cases": cases, **settings}), token_hex(8)
+            with_user_config(Settings, {"method": method, "cases": cases, **settings}), token_hex(8)
         )
         stage = plan.scoring
         if stage is not None and stage.scorers:
@@ -62,7 +62,7 @@ class Bench:
         played = sides[side] if most is None else evenly_spaced(sides[side], most)
         if not len(played):
             raise UserError(f"{plan.source.name} holds no {side} case")
-        examination = replace(plan.examination, models=plan.staff.models)
+        examination = replace(plan.examination, models=plan.supporting.models)
         return cls(f"{plan.world.name} ({method}, {cases})", played, examination)
 
     def open(self, place: int) -> Interaction:

@@ -46,7 +46,7 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
     account, splits = token_hex(8), _splits(settings, policy)
     opened = [loop.Evaluation.of(_of(settings, split), account) for split in splits]
     for each in opened:
-        each.staff.close()
+        each.supporting.close()
     played = [each.examination for each in opened]
     first, noted = opened[0], dict.fromkeys(note for each in opened for note in each.noted)
     config = {

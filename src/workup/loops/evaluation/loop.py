@@ -30,7 +30,7 @@ from workup.loops.evaluation.examination import (
 )
 from workup.loops.evaluation.remarks import remarks
 from workup.loops.frame import Frame, create, evaluate, finish
-from workup.loops.staff import Staff
+from workup.loops.supporting import SupportingRoles
 from workup.models import samplers
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
@@ -43,9 +43,9 @@ from workup.runs.settings import (
     PolicySettings,
     World,
     build,
-    furnished,
     merge,
     revised,
+    with_user_config,
     world,
 )
 from workup.runs.summary import repeats, summarise
@@ -57,10 +57,10 @@ def completed(values: Mapping[str, Any]) -> tuple[PolicySettings, list[str]]:
     """`values` as settings, and notes for the reader.
 
     If `values` name no cases, they are those that the policy, or the one who concludes, was trained
-    on. Raises UserError if there are none, and as `furnished` does.
+    on. Raises UserError if there are none, and as `with_user_config` does.
     """
     if values.get("cases") is not None:
-        return furnished(PolicySettings, values), []
+        return with_user_config(PolicySettings, values), []
     given = (values.get("policy"), values.get("conclude"))
     several = [resolve(str(name)) for name in given if name not in (None, BAYES)]
     named = [resolve(each.folds[0]) if each.folds else each for each in several]
@@ -69,7 +69,7 @@ def completed(values: Mapping[str, Any]) -> tuple[PolicySettings, list[str]]:
             each.check()  # an evaluation, or a run that has not ended
     cases = own_cases(named)
     remark = f"cases   none were named: {cases} is taken, which the run was trained on"
-    return furnished(PolicySettings, {**values, "cases": cases}), [remark]
+    return with_user_config(PolicySettings, {**values, "cases": cases}), [remark]
 
 
 def start(settings: PolicySettings, out: Path, live: Live, account: str = "") -> Run:
@@ -111,21 +111,23 @@ def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> 
 
 def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], live: Live) -> Run:
     began = time.monotonic()
-    evaluation.staff.desk.named(path)
-    with Run.open(path) as run, run.alone(), closing(evaluation.staff):
+    evaluation.supporting.run_models.named(path)
+    with Run.open(path) as run, run.alone(), closing(evaluation.supporting):
         played, split = len(evaluation.examination.played), evaluation.settings.split
         live.note(f"cases   {counted(evaluation.source, played, split)}")
         speed = {}
         for label, player in players.items():
             since = time.monotonic()
-            count = evaluate(run, evaluation.examination, player, label, live, evaluation.staff)
+            count = evaluate(
+                run, evaluation.examination, player, label, live, evaluation.supporting
+            )
             if count:
                 speed[label] = round(count / (time.monotonic() - since), 3)
         summary = summarise(
             run,
             steps=0,
             seconds=time.monotonic() - began,
-            calls=evaluation.staff.calls,
+            calls=evaluation.supporting.calls,
             speed=speed,
         )
         first = next(iter(players))
@@ -183,13 +185,15 @@ class Evaluation(Frame):
             raise UserError(
                 f"'{policy.name}' is an anchor: a strategy is for a policy that can be prompted"
             )
-        staff = Staff(settings, source, environment, account, settings.evaluation.measures)
+        supporting = SupportingRoles(
+            settings, source, environment, account, settings.evaluation.measures
+        )
         examination = Examination.of(
             source,
-            staff.environment,
-            staff.judge,
+            supporting.environment,
+            supporting.judge,
             settings.evaluation,
-            staff.measuring,
+            supporting.measuring,
             max_tokens=settings.max_tokens or 256,
             seed=settings.seed,
             concurrency=settings.concurrency,
@@ -197,14 +201,14 @@ class Evaluation(Frame):
         )
         for each in named:
             if each.endpoint:
-                staff.desk.open(each.name)
+                supporting.run_models.open(each.name)
         seen = settings.evaluation.seen
         met = refuse_met(examination.played, settings.cases, split, named, allowed=seen)
         # Each episode in flight needs a slot of a local policy's prefix cache. With more
         # episodes than slots, prompts are computed again in every turn.
         at_once = max(1, settings.concurrency // tuned.in_flight)
         examination = replace(examination, concurrency=at_once)
-        frame = (policy, source, staff, settings.seed)
+        frame = (policy, source, supporting, settings.seed)
         return cls(*frame, settings, conclude, examination, met)
 
     def asked(self, settings: PolicySettings) -> dict[str, Any]:
@@ -212,13 +216,13 @@ class Evaluation(Frame):
 
         The roles are those that hold here.
         """
-        own = {"split": self.settings.split, "roles": self.staff.roles}
+        own = {"split": self.settings.split, "roles": self.supporting.roles}
         return {**settings.model_dump(mode="json"), **own}
 
     @property
     def notes(self) -> Sequence[str]:
         """What the reader should know."""
-        return (*self.met, *self.noted, *self.source.notes, *self.staff.notes)
+        return (*self.met, *self.noted, *self.source.notes, *self.supporting.notes)
 
     @cached_property  # it looks at many cases
     def noted(self) -> Sequence[str]:
@@ -227,7 +231,7 @@ class Evaluation(Frame):
         They are on policies that are their own judges, on missing anchors, and on what the cases
         lack.
         """
-        named, environment = (self.policy, self.conclude), self.staff.environment
+        named, environment = (self.policy, self.conclude), self.supporting.environment
         judging = own_judges([*filter(None, named)], self.settings)
         lacking = remarks(self.source, environment, self.examination.played)
         return (*judging, *environment.about.notes, *lacking)
@@ -266,7 +270,7 @@ class Evaluation(Frame):
     def _driven(self, policy: Resolved) -> Driven:
         """The policy as a doctor, and as a chat model if its weights have a chat template."""
         if policy.endpoint:
-            doctor = ModelDoctor(self.staff.desk.open(policy.name))
+            doctor = ModelDoctor(self.supporting.run_models.open(policy.name))
             return Driven(doctor, doctor.model)
         model = open_model(self.settings, policy)
         return Driven(TokenDoctor(model.policy), model.chat(policy.label))

@@ -34,7 +34,7 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
     plans = [Plan.of(_of(settings, split), account) for split in splits]
     for plan in plans:
         plan.introduced()  # refuses cases that the policy was trained on
-        plan.staff.close()
+        plan.supporting.close()
     first, noted = plans[0], dict.fromkeys(note for plan in plans for note in plan.notes)
     config = {
         **{"account": account, "trained_before": [], "parts": splits},

@@ -42,7 +42,7 @@ from workup.engines.settings import PreferenceSettings, TuningSettings
 from workup.loops.evaluation.examination import FOLDED, Examination, Player, playing
 from workup.loops.evaluation.remarks import remarks
 from workup.loops.frame import Frame, create, evaluate, finish
-from workup.loops.staff import Staff
+from workup.loops.supporting import SupportingRoles
 from workup.loops.training import warm
 from workup.loops.training.collect import Collection, Share, Step, metrics
 from workup.loops.training.search import Exploration, kept, pairs, searched, step_figures
@@ -103,8 +103,10 @@ class Plan(Frame):
         chosen = world(settings.environment, method.environment)
         environment = chosen.open(source)
         source = environment.about.presented(source, settings.seed)
-        staff = Staff(settings, source, environment, account, settings.evaluation.measures)
-        frame = (policy, source, staff, settings.seed)
+        supporting = SupportingRoles(
+            settings, source, environment, account, settings.evaluation.measures
+        )
+        frame = (policy, source, supporting, settings.seed)
         plan = cls(*frame, settings, method, options, chosen)
         engine.refuse(settings, plan.stages)
         plan._refuse_without_models()
@@ -120,7 +122,7 @@ class Plan(Frame):
         """Raises UserError for a role that a reward asks and no model plays."""
         rewarded = (each for each in self.stages if isinstance(each, GrpoStage | SearchStage))
         asked = dict.fromkeys(role for stage in rewarded for role in stage.models)
-        if missing := [role for role in asked if role not in self.staff.models]:
+        if missing := [role for role in asked if role not in self.supporting.models]:
             raise UserError(
                 f"the reward asks a language model as '{missing[0]}': name one with "
                 f"roles.{missing[0]}=endpoint:NAME"
@@ -138,7 +140,7 @@ class Plan(Frame):
     def config(self) -> dict[str, Any]:
         """The content of config.yaml: every setting, defaults included."""
         own = {
-            "roles": self.staff.roles,
+            "roles": self.supporting.roles,
             "environment": self.world.config,
             "anchors": list(self.anchors),
             "reward": self.options.model_dump(mode="json"),
@@ -195,7 +197,7 @@ class Plan(Frame):
 
     def demonstration(self, stage: SftStage, index: int) -> Demonstration:
         """The index-th demonstration of the stage; no model plays a role in it."""
-        return stage.demonstrate(self.source, self.staff.built_in, self.settings.seed, index)
+        return stage.demonstrate(self.source, self.supporting.built_in, self.settings.seed, index)
 
     @property
     def stages(self) -> Sequence[Stage]:
@@ -214,9 +216,9 @@ class Plan(Frame):
         return Examination.of(
             self.source,
             self.environment,
-            self.staff.judge,
+            self.supporting.judge,
             s.evaluation,
-            self.staff.measuring,
+            self.supporting.measuring,
             reward=stage.reward if stage else None,
             settle=stage.settle if isinstance(stage, GrpoStage) else None,
             max_tokens=s.max_tokens,
@@ -299,9 +301,9 @@ def _go_on(
     changes: Mapping[str, Any] | None = None,
 ) -> Run:
     run = Run.open(path)
-    plan.staff.desk.named(path)
+    plan.supporting.run_models.named(path)
     alone = run.alone() if engine.processes.is_main else nullcontext()
-    with alone, _refusals(path), closing(plan.staff):
+    with alone, _refusals(path), closing(plan.supporting):
         if changes and engine.processes.is_main:
             run.revise(merge(run.settings, changes), changes)
         for note in plan.source.notes if engine.processes.is_main else ():
@@ -485,7 +487,7 @@ class Training:
             nonlocal done
             done += 1
             self.disk.write(records)
-            self.live.step({**records[0].measures, "step": done, **self.plan.staff.spent})
+            self.live.step({**records[0].measures, "step": done, **self.plan.supporting.spent})
 
         if self.engine.processes.world == 1:
             yield write
@@ -569,15 +571,17 @@ class Training:
         if len(self.disk.episodes(phase="eval", doctor=label)) == examination.total:
             return
         self.policy.refresh()
-        evaluate(self.disk, examination, player, label, self.live, self.plan.staff)
+        evaluate(self.disk, examination, player, label, self.live, self.plan.supporting)
 
     def _finish(self, steps: int) -> None:
         if self.settings.evaluation.anchors:
             for label, doctor in self.plan.anchors.items():
                 self._examine(playing(doctor), label)
         seconds = sum(line.get("seconds", 0.0) for line in self.disk.metrics())
-        summary = summarise(self.disk, steps=steps, seconds=seconds, calls=self.plan.staff.calls)
-        finish(self.disk, summary, self.plan.staff.notes, self.live)
+        summary = summarise(
+            self.disk, steps=steps, seconds=seconds, calls=self.plan.supporting.calls
+        )
+        finish(self.disk, summary, self.plan.supporting.notes, self.live)
         self.live.note(f"look    workup play {self.settings.cases} --against {self.disk.path}")
 
     # --- parts ---
@@ -596,7 +600,7 @@ class Training:
     def _instruments(self, stage: GrpoStage | SearchStage) -> Callable[[], Instruments]:
         scorers = self._scorers(stage)
         return lambda: Instruments(
-            self.plan.staff.judge, self.engine.processes.all_gather, scorers, self._models()
+            self.plan.supporting.judge, self.engine.processes.all_gather, scorers, self._models()
         )
 
     def _models(self) -> Mapping[str, Model]:
@@ -604,7 +608,7 @@ class Training:
 
         Those of the supporting roles, and the present doctor.
         """
-        return {DOCTOR: self.engine.live.chat(), **self.plan.staff.models}
+        return {DOCTOR: self.engine.live.chat(), **self.plan.supporting.models}
 
     def _scoring(self) -> float:
         """The seconds that this process's scorers have taken so far."""
@@ -696,6 +700,6 @@ class Training:
         if tokens := line.get("tokens"):
             line["tokens_per_second"] = tokens / seconds
         if self.engine.processes.is_main:
-            line |= self.plan.staff.spent
+            line |= self.plan.supporting.spent
             self.disk.log(line)
             self.live.step({**line, "step": step if shown is None else shown})

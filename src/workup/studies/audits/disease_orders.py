@@ -293,7 +293,7 @@ def run(task: StudyTask) -> Adversarial:
     """Asks RAGES for pairs of orders, one of which names the truth."""
     s = task.settings
     source, settings = open_source(s.cases), RagesSettings(base=s.base, nearest=s.nearest)
-    writer = task.desk(restricted=source.restricted).open(s.model) if s.model else None
+    writer = task.run_models(restricted=source.restricted).open(s.model) if s.model else None
     return run_to_end(audit(source, settings, s.n, s.seed, writer, task.begin(s.n, "pair")))
 
 

@@ -214,7 +214,7 @@ def run(task: StudyTask) -> Audit:
     """Asks the model about the probes of a source."""
     s = task.settings
     source = open_source(s.cases)
-    model = task.desk(restricted=source.restricted).open(s.model)
+    model = task.run_models(restricted=source.restricted).open(s.model)
     return run_to_end(audit(model, source, s.n, s.seed, partial(task.begin, unit="probe")))
 
 

@@ -85,7 +85,7 @@ def _halved(compared: JudgedProbe) -> JudgedProbe:
 def run(task: StudyTask) -> Audit:
     """Asks the model about the diagnoses of the review."""
     results = Results.of(Review.open(Path(task.one)))
-    model = task.desk(restricted=results.review.manifest.restricted).open(task.settings.model)
+    model = task.run_models(restricted=results.review.manifest.restricted).open(task.settings.model)
     return run_to_end(audit(model, results, partial(task.begin, unit="diagnosis")))
 
 

@@ -189,7 +189,7 @@ def run(task: StudyTask) -> NamesAudit:
     icd = load_tree(s.release)
     right, left_out = together(read(existing(file), icd, s.columns, s.by))
     more = synonyms(s.names, icd, known_names(icd))
-    model = task.desk(restricted=False).open(s.model) if s.model else None
+    model = task.run_models(restricted=False).open(s.model) if s.model else None
     coder = Coder(icd, model=model, more=more)
     mapped, failed = run_to_end(audit(coder, right, task.begin(len(right), "name")))
     doubtful = sum(coder.look_up(one.name).doubtful for one in mapped)

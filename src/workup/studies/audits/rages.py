@@ -527,7 +527,7 @@ def run(task: StudyTask) -> RagesAudit:
     """Orders markers for test cases of the pathology wing. Raises UserError."""
     s = task.settings
     orders = Orders(RagesSettings(base=s.base, nearest=s.nearest), s.n, s.seed, s.recorded)
-    writer = task.desk(restricted=False).open(s.model) if s.model else None
+    writer = task.run_models(restricted=False).open(s.model) if s.model else None
     tick = task.begin(s.n * len(orders.configurations(writer)), "order")
     found = run_to_end(audit(open_source(WING), orders, writer, tick))
     if not s.tables:

@@ -481,8 +481,8 @@ def run(task: StudyTask) -> SimulatorAudit:
     """Puts questions about the test cases to the simulator."""
     s = task.settings
     source = open_source(s.cases)
-    desk = task.desk(restricted=source.restricted)
-    player, judge = (desk.open(spec) if spec else None for spec in (s.model, s.checker))
+    run_models = task.run_models(restricted=source.restricted)
+    player, judge = (run_models.open(spec) if spec else None for spec in (s.model, s.checker))
     staged = AuditedSimulator(s.patient, source, player, judge, s.seed)
     return run_to_end(audit(staged, source, s.n, judge, s.seed, task.begin(s.n, "question")))
 

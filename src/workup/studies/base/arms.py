@@ -19,7 +19,7 @@ from workup.runs.estimates import difference, estimate
 from workup.runs.folder import is_run
 from workup.runs.policies import resolve
 from workup.runs.policies.unseen import open_unseen
-from workup.runs.settings import PolicySettings, furnished, in_full, merge
+from workup.runs.settings import PolicySettings, in_full, merge, with_user_config
 from workup.studies.base.result import STARRED, Cell, Result, for_each, plain, sheet, signed
 
 # ProMed's encounter: ten questions and the answer.
@@ -148,7 +148,7 @@ def settings_of(values: Mapping[str, Any], policy: str, **changes: Any) -> Polic
     own = {} if resolve(policy).is_run else PROMED
     merged["environment"] = {**own, **in_full(merged.get("environment"))}
     merged["evaluation"] = {**(values.get("evaluation") or {}), "anchors": False}
-    return furnished(PolicySettings, merged)
+    return with_user_config(PolicySettings, merged)
 
 
 def on_the_same_cases(values: Mapping[str, Any], policies: Sequence[str]) -> Mapping[str, Any]:

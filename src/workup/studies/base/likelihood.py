@@ -87,7 +87,7 @@ def opened(settings: PolicySettings) -> tuple[Source, Environment, Sequence[Case
     Raises UserError.
     """
     found = Evaluation.of(settings, "study")
-    with closing(found.staff):
+    with closing(found.supporting):
         return found.source, found.examination.environment, found.examination.played
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from workup.core.disk import slug
 from workup.core.errors import UserError, nearest, unknown
 from workup.roles.config import Config
-from workup.roles.desk import Desk
+from workup.roles.run_models import RunModels
 from workup.runs.settings import PolicySettings, build, read
 
 if TYPE_CHECKING:
@@ -157,15 +157,15 @@ class StudyTask:
         self.live.stage(self.name, total, unit=unit)
         return lambda: self.live.step({})
 
-    def desk(self, *, restricted: bool) -> Desk:
+    def run_models(self, *, restricted: bool) -> RunModels:
         """Where models are opened, behind the cache; closed when the study ends.
 
         A model that is not trusted is refused where the cases are `restricted`.
         """
         about = f"{self.name} {shlex.join(self.words)} {self.settings!r}"
-        desk = Desk(Config.find(self.config), about, restricted=restricted)
-        self._open.callback(desk.close)
-        return desk
+        run_models = RunModels(Config.find(self.config), about, restricted=restricted)
+        self._open.callback(run_models.close)
+        return run_models
 
 
 def commissioned(

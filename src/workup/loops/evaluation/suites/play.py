@@ -20,7 +20,7 @@ from workup.report import suite as report
 from workup.report.live import Live
 from workup.runs import Run, versions
 from workup.runs.folder import free, is_run
-from workup.runs.settings import PolicySettings, build, furnished, in_full, merge, revised
+from workup.runs.settings import PolicySettings, build, in_full, merge, revised, with_user_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def start(asked: Asked, out: Path, live: Live) -> Run:
         restricted |= opened.source.restricted
         own = {"doctor": arm.doctor, "played_as": opened.label, "folder": arm.folder}
         arms.append({**own, "benchmark": arm.benchmark.name, "settings": opened.asked(settings)})
-        opened.staff.close()
+        opened.supporting.close()
     benchmarks = [
         {"name": each.name, "domain": each.domain, "cases": found[each.name]}
         for each in suite.benchmarks
@@ -165,7 +165,7 @@ def _over(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]
 def _settings(arm: Arm) -> PolicySettings:
     """The settings of the arm's evaluation. Raises UserError that names the benchmark."""
     try:
-        return furnished(PolicySettings, arm.values)
+        return with_user_config(PolicySettings, arm.values)
     except UserError as error:
         raise UserError(f"{arm.benchmark.name}: {error}") from None
 

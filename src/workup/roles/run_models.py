@@ -22,7 +22,7 @@ from workup.roles.endpoint import ENDPOINT, Endpoint
 from workup.roles.replies import FILE, Replies, clear_errors
 
 
-class Desk:
+class RunModels:
     """The models of one run.
 
     `run` is the run's name: the same in all its sessions, different from every other run's.

@@ -15,10 +15,10 @@ from workup.core.ports import Environment, Judge, Model
 from workup.metrics import extra
 from workup.metrics.naming import CODER
 from workup.roles.config import NAME, Config
-from workup.roles.desk import Desk
 from workup.roles.judges.diagnosis import DiagnosisJudge, DiagnosisPanel
 from workup.roles.judges.exact import ExactJudge
 from workup.roles.judges.options import OptionJudge
+from workup.roles.run_models import RunModels
 from workup.runs.settings import SupportSettings
 
 EXACT = "exact"
@@ -29,7 +29,7 @@ CLOSED = (
 )
 
 
-class Staff:
+class SupportingRoles:
     """The supporting roles as the settings assign them.
 
     "exact", and a role without an assignment, is the built-in one. The judge and the panels of
@@ -60,9 +60,11 @@ class Staff:
             if spec != EXACT
         }
         config = Config(endpoints=settings.endpoints, budget=settings.budget)
-        self.desk = Desk(config, run=account, restricted=source.restricted, replay=settings.replay)
+        self.run_models = RunModels(
+            config, run=account, restricted=source.restricted, replay=settings.replay
+        )
         models = {
-            role: {name: self.desk.open(name) for name in names if name != EXACT}
+            role: {name: self.run_models.open(name) for name in names if name != EXACT}
             for role, names in self._specs.items()
         }
         self.measuring = {role: each for role, each in models.items() if role in measured}
@@ -110,12 +112,12 @@ class Staff:
 
     def close(self) -> None:
         """Writes what the ledger still holds in memory."""
-        self.desk.close()
+        self.run_models.close()
 
     @property
     def calls(self) -> list[dict[str, Any]]:
         """What the roles have asked of their models so far, and its cost, by role and model."""
-        return self.desk.costs()
+        return self.run_models.costs()
 
     @property
     def spent(self) -> dict[str, float]:
@@ -123,7 +125,7 @@ class Staff:
 
         Empty if no model has a price.
         """
-        money = self.desk.spent
+        money = self.run_models.spent
         return {} if money is None else {"spent": money}
 
     @property
@@ -136,7 +138,7 @@ class Staff:
             )
             for row in self.calls
         ]
-        return [*costs, *self.desk.notes, *self._warnings]
+        return [*costs, *self.run_models.notes, *self._warnings]
 
 
 def _names(role: str, spec: str, *, several: bool) -> list[str]:
