@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from serving import serving
+from waiting import HANG
 
 HEAVY = ("torch", "transformers", "trl", "peft", "accelerate", "huggingface_hub", "datasets")
 ABSENT = (*HEAVY, "safetensors", "tokenizers", "pyarrow", "pandas", "statsmodels")
@@ -86,7 +87,7 @@ def run(
             capture_output=True,
             text=True,
             check=False,
-            timeout=600,
+            timeout=HANG,
         )
     except subprocess.TimeoutExpired:
         pytest.fail(f"hangs: {typed}")

@@ -82,6 +82,17 @@ def command_lines() -> Iterator[tuple[Path, list[str]]]:
                 yield page, words[at + 1 :]
 
 
+GUIDE = 30_000  # words in docs/ without results, papers and what is rendered
+
+
+def test_the_guide_is_short() -> None:
+    aside = {"results", "papers", "reference", "site"}
+    pages = [page for page in PAGES if page.is_relative_to(ROOT / "docs")]
+    kept = [page for page in pages if page.relative_to(ROOT / "docs").parts[0] not in aside]
+    words = [re.findall(r"\S*\w\S*", page.read_text(encoding="utf-8")) for page in kept]
+    assert 0 < sum(map(len, words)) <= GUIDE
+
+
 def leads_nowhere(page: Path, target: str) -> bool:
     path, _, anchor = target.partition("#")
     there = (page.parent / path).resolve() if path else page

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 LONGEST = 60  # lines of a function, its decorators aside
 STOPS = 20  # places that see a policy's name as text, on its way from the command to its weights
 MEMBERS = 10  # of a protocol, with those that it inherits
+ARROWS = 120  # pairs of rooms of which one imports the other
 ROOMS = 19  # at the top of the package, modules and folders together
 HELPERS = 174  # private functions of few statements that one line uses; can only fall
 
@@ -67,6 +68,10 @@ def test_no_rooms_import_each_other_in_a_circle(rooms: Imports) -> None:
 
 def test_the_house_has_few_rooms(rooms: Imports) -> None:
     assert len(rooms.keys() - {"workup"}) <= ROOMS
+
+
+def test_rooms_import_few_others(rooms: Imports) -> None:
+    assert sum(len(others - {"workup"}) for others in rooms.values()) <= ARROWS
 
 
 STARTS = ("asyncio.run", "asyncio.Runner", "anyio.run", "run_until_complete")
