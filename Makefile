@@ -19,7 +19,7 @@ SMOLLM2 = $(BIN)/python -m pip install -q --disable-pip-version-check -c constra
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: workup needs Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
 	$(PYTHON) -m venv .venv
 	$(if $(TORCH_INDEX),$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --index-url $(TORCH_INDEX) torch)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,view]'
 	@touch $@
 
 .venv/.dev: .venv/.user
