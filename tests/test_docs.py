@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -198,6 +198,12 @@ def test_settings_named_in_a_sentence_exist() -> None:
         f"strategy.{key}"
         for name in strategies.names()
         for key in strategies.load(name).settings.model_fields
+    }
+    known |= {
+        key
+        for room in get_args(task.Room)
+        for name in task.names(room)
+        for key in task.load(room, name).settings.model_fields
     }
     known |= {
         f"roles.{role}"
