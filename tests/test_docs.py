@@ -478,7 +478,7 @@ def test_every_member_of_a_port_is_in_its_table(
     page = (ROOT / f"docs/{name}.md").read_text()
     table = page.partition(after)[2].partition("\n|")[2].partition("\n\n")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    named = {name for row in rows for name in re.findall(r"`(\w+)[(`]", row)}
+    named = {name for row in rows for name in re.findall(r"`(\w+)[(`:]", row)}
     own = {"role_names", "with_models"}  # what an environment has in place of its sides
     sides = {"about", "lessons", "roles"} if Environment in ports else set()
     assert named - own == set().union(*map(members, ports)) - sides

@@ -10,6 +10,8 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -22,8 +24,8 @@ from workup import cases, engines, environments, methods, prepare
 from workup.cases import datasets
 from workup.cli import app, fields
 from workup.cli.fields import Setting
+from workup.core import case, episode, stages
 from workup.core import ports as core_ports
-from workup.core import stages
 from workup.doctors import strategies
 from workup.interop import exports
 from workup.metrics import extra, steps
@@ -168,7 +170,7 @@ def ports() -> Iterator[str]:
     yield "# Ports"
     yield MADE
     yield "[Extending](../extending.md) shows how to write a part that fits one of these."
-    for module in (core_ports, stages, samplers, engines):
+    for module in (case, episode, core_ports, stages, samplers, engines):
         for name, port in vars(module).items():
             if inspect.isclass(port) and port.__module__ == module.__name__:
                 yield f"## {name}"
@@ -253,23 +255,43 @@ def _source(name: str) -> ModuleType:
 
 
 def _members(port: type) -> Iterator[str]:
-    """A table of the members that a protocol adds to those of its bases, which are named first."""
+    """A table of the members that a class adds to those of its bases, which are named first."""
     bases = [f"`{base.__name__}`" for base in port.__bases__ if getattr(base, "_is_protocol", 0)]
-    if bases[:1] != ["`Protocol`"]:
+    if bases and bases != ["`Protocol`"]:
         yield f"It has the members of {_listed(bases[:-1])}, and:"
-    noted = dict.fromkeys(inspect.get_annotations(port))
+    noted = inspect.get_annotations(port)
+    if is_dataclass(port):
+        yield f"Fields: {', '.join(f'`{name}: {kind}`' for name, kind in noted.items())}."
+        noted = {}
     every = {name: each for name, each in (noted | dict(vars(port))).items() if name[0] != "_"}
-    rows = [(f"`{_signature(name, each)}`", _meaning(each)) for name, each in every.items()]
+    called = {name: each for name, each in every.items() if name in noted or _is_called(each)}
+    rows = [
+        (f"`{_signature(name, each, noted.get(name))}`", "" if name in noted else _meaning(each))
+        for name, each in called.items()
+    ]
+    if issubclass(port, Enum):
+        rows = [(f"`{each.name}`", f"`{each.value}`") for each in port]
     if rows:
         yield _table(("member", "meaning"), rows)
 
 
-def _signature(name: str, member: Any) -> str:
-    """A function as it is called; the name alone of an attribute."""
-    if not inspect.isfunction(member):
-        return name
-    names = [each for each in inspect.signature(member).parameters if each != "self"]
-    return f"{name}({', '.join(names)})"
+def _is_called(member: Any) -> bool:
+    """Whether it is a function or a property, and no default of a field."""
+    return inspect.isfunction(member) or isinstance(member, property | classmethod)
+
+
+def _signature(name: str, member: Any, noted: Any = None) -> str:
+    """A function with its types and defaults, an attribute with its type."""
+    call = member.fget if isinstance(member, property) else member
+    call = call.__func__ if isinstance(call, classmethod) else call
+    if not inspect.isfunction(call):
+        return f"{name}: {noted}" if noted else name
+    found = inspect.signature(call)
+    kept = [each for each in found.parameters.values() if each.name not in ("self", "cls")]
+    typed = str(found.replace(parameters=kept)).replace("'", "")
+    return (
+        f"{name}: {found.return_annotation}" if isinstance(member, property) else f"{name}{typed}"
+    )
 
 
 def _meaning(member: Any) -> str:
