@@ -370,7 +370,7 @@ def test_the_split_alone_decides_what_is_held_out(call: Call, tmp_path: Path) ->
 def test_export_validate_and_back(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workup.cases.clinic.patients.TEST", 500)  # of 100,000 test cases
+    monkeypatch.setattr("workup.cases.clinic.TEST", 500)  # of 100,000 test cases
     assert call("cases", "clinic:xs", "--export", "out.jsonl")[:2] == (0, "out.jsonl\n")
     assert call("cases", "jsonl:out.jsonl", "--validate")[0] == 0
     status, out, err = call("cases", "out.jsonl", "--validate")

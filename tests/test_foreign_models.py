@@ -184,7 +184,7 @@ def test_a_checkpoint_from_elsewhere_runs_nothing(tmp_path: Path) -> None:
 
 def test_every_call_that_loads_a_model_refuses_its_code() -> None:
     found = []
-    for path in sorted(Path("workup").resolve().rglob("*.py")):
+    for path in sorted(Path("src/workup").resolve().rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue

@@ -33,7 +33,7 @@ from workup.roles.judges.questions import Grade, NamingQuestion
 
 pytest.importorskip("llguidance")
 torch.set_num_threads(1)
-ROOMS = ("roles", "prepare", "environments", "doctors", "metrics", "studies", "methods")
+ROOMS = ("roles.judges", "prepare", "environments", "doctors", "metrics", "studies", "methods")
 FREE = '{"properties": {"text": {"type": "string"}}, "required": ["text"], "type": "object"}'
 
 

@@ -351,7 +351,7 @@ def test_a_restricted_source_stays_restricted_when_exported(tmp_path: Path) -> N
 
 
 def test_the_documented_example_is_a_case() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "cases.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "start.md").read_text(encoding="utf-8")
     example = page.split("```json\n")[1].split("```")[0]
     VALIDATOR.validate(json.loads(example))
     CaseLine.model_validate(json.loads(example))

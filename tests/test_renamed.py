@@ -23,7 +23,7 @@ from workup.cases.clinic.renamed import (
     RenamedKnowledge,
     called,
     diseases,
-    heard,
+    in_marks,
     meanings,
     names,
     pictures,
@@ -162,8 +162,8 @@ def test_names_and_marks_are_each_others_inverse(index: int, data: st.DataObject
     marks = list(called(case))
     words = data.draw(st.lists(st.sampled_from([*marks, "fever", ",", "Findings:"]), max_size=9))
     text = " ".join(words)
-    assert heard(case, said(case, text)) == text
-    assert said(case, heard(case, said(case, text))) == said(case, text)
+    assert in_marks(case, said(case, text)) == text
+    assert said(case, in_marks(case, said(case, text))) == said(case, text)
     assert not MARK.search(said(case, text))
 
 
@@ -174,7 +174,7 @@ def test_a_mark_or_a_true_name_in_a_query_finds_nothing() -> None:
 
 
 def test_no_mark_comes_about_when_marks_are_removed() -> None:
-    assert not MARK.search(heard(RENAMED.test[0], "disdisease07ease08 diseasdisease01e02"))
+    assert not MARK.search(in_marks(RENAMED.test[0], "disdisease07ease08 diseasdisease01e02"))
 
 
 def test_a_made_up_name_finds_the_documents_of_its_disease() -> None:

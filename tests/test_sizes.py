@@ -169,14 +169,16 @@ def test_every_shape_with_a_list_is_among_them() -> None:
     fields_asked = {
         frozenset(json.loads(request_of(ask).schema)["properties"]) for ask, _ in ASKERS.values()
     }
-    files = {"_Entity", "_Synonyms", "Item"}  # lines of files, which no model answers
+    # Lines of files, which no model answers.
+    files = {"_Entity", "_Synonyms", "Item", "StatisticLine", "_Marker", "_Rates", "_Tumour"}
     for shape in SHAPES:
         whole = json.loads(schema_of(shape))
         listed = any(field.get("type") == "array" for _, field, _ in fields(whole))
-        if listed and shape.__name__ not in files:
-            known = shape.__name__ in asked and frozenset(whole["properties"]) in fields_asked
+        title = whole["title"]
+        if listed and title not in files:
+            known = title in asked and frozenset(whole["properties"]) in fields_asked
             part = any(
-                shape.__name__ in json.loads(request_of(ask).schema).get("$defs", {})
+                title in json.loads(request_of(ask).schema).get("$defs", {})
                 for ask, _ in ASKERS.values()
             )
             assert known or part, shape

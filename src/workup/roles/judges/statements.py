@@ -71,7 +71,7 @@ class _Statement(BaseModel):
 
 
 class _StatementList(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", title="_Answer")  # as `_shape` names what is asked
 
     statements: list[_Statement] = Field(max_length=MOST_STATEMENTS)
 
