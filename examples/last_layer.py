@@ -1,4 +1,4 @@
-"""TRL's engine on the last layer of the model; what lies below stays as it is."""
+"""TRL's engine that trains the last layer alone; all other layers are frozen."""
 
 from __future__ import annotations
 

@@ -49,7 +49,9 @@ def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
     elif here.parent.parent == ROOT / "docs" and here.name == "README.md":
         others = sorted(each.stem for each in here.parent.glob("*.md") if each != here)
         source[0] += _contents("", others)
-    elif not here.is_relative_to(ROOT / "docs"):  # beside the code: found by links and by search
+    elif not here.is_relative_to(
+        ROOT / "docs"
+    ):  # a README beside code: no entry of the menu, but links and search find it
         source[0] = f"---\norphan: true\n---\n{source[0]}"
 
 

@@ -204,7 +204,7 @@ def decoded(raw: bytes, path: Path, number: int | None) -> str:
 
 
 def text_of(raw: bytes, path: Path, number: int | None) -> str:
-    """One line or record as it is written. Raises CaseError if it is too long, or not UTF-8."""
+    """The text of one line or record. Raises CaseError if it is too long, or not UTF-8."""
     if len(raw) > LINE_LIMIT:
         raise CaseError(f"this line is longer than {LINE_LIMIT:,} bytes.", file=path, line=number)
     try:

@@ -68,7 +68,7 @@ class CsvRow(NamedTuple):
 
 
 def member(folder: Path, file: str, release: str) -> Path:
-    """`file` of a release, or the same with `.gz`.
+    """The path of a release's `file`, or of its compressed form `file`.gz.
 
     Raises UserError that names what the folder lacks.
     """

@@ -91,9 +91,9 @@ def sources(incomplete: str) -> Iterator[Offer]:
 
 
 def policies(incomplete: str) -> Iterator[Offer]:
-    """The names of policies that can be told at once: our model, run folders, model folders.
+    """The policies that are found on this machine: smollm2, run folders, model folders.
 
-    What a hub or workup.yaml may know is left to the user.
+    Hub ids and endpoints are not completed.
     """
     from workup.models import smollm2
 

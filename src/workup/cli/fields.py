@@ -25,7 +25,7 @@ Groups = dict[str, list["Setting"]]  # heading → what stands under it
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting; `default` is as it is typed, or None where the user must give a value."""
+    """One setting; `default` is what one would type, such as "0.5", or None if it is required."""
 
     name: str
     default: str | None

@@ -96,7 +96,7 @@ def _given(option: str) -> str:
 
 
 def _called(parameter: Any) -> str:
-    """An option as it is typed; an argument in capitals, as in the line of usage."""
+    """The name in a message: "--out" for an option, "METHOD" for an argument."""
     long = next((name for name in parameter.opts if name.startswith("--")), "")
     shown = (parameter.metavar or parameter.name.upper()).split()[0]
     return long or shown.removesuffix("...")

@@ -126,8 +126,13 @@ def _run(job: Job, config: Path | None, budget: float | None, replay: bool) -> N
 def _progress() -> Iterator[Callable[[PrepareProgress], None]]:
     """A bar on a terminal, nothing elsewhere."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         BarColumn(),
@@ -136,7 +141,7 @@ def _progress() -> Iterator[Callable[[PrepareProgress], None]]:
         TextColumn("{task.description}"),
     )
     console = Console(stderr=True)
-    with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("")
 
         def show(progress: PrepareProgress) -> None:

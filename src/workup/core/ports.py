@@ -82,7 +82,7 @@ class Act:
 
 
 class Doctor(Protocol):
-    """Whoever plays the doctor: a token policy, an endpoint, an anchor, a person at the keyboard.
+    """What takes the doctor's actions: a token policy, an endpoint, an anchor, a person.
 
     It may use only `opening`, the observations of the past turns, and `case.given`, which the
     opening states anyway.

@@ -20,7 +20,7 @@ from workup.core.episode import DIAGNOSE, MALFORMED, Action, Episode, Message, O
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Doctor, Environment, Model, Teaching
 from workup.core.text import THINK, neutralise, normalise
-from workup.environments.base.encounter import Encounter, EncounterSettings, fitting
+from workup.environments.base.encounter import Encounter, EncounterSettings, fitting, with_line
 from workup.environments.base.lexical import chinese
 from workup.environments.base.lists import (
     ANSWER,
@@ -348,8 +348,10 @@ class EvidenceSeeking(Encounter):
         else:
             replied = await self._results(case, wording, action.content, len(past))
         if left == 1:
-            return _then(replied, wording.conclude)
-        return _then(replied, f"{wording.again}\n{self._offer(wording, len(past) + 1)}".rstrip())
+            return with_line(replied, wording.conclude)
+        return with_line(
+            replied, f"{wording.again}\n{self._offer(wording, len(past) + 1)}".rstrip()
+        )
 
     # --- what can be known of it ---
 
@@ -533,11 +535,6 @@ def _everything(exact: ExactRanking, diagnoses: Sequence[str]) -> str:
         f"environment.vague: none of {', '.join(EVERYTHING)} names all diagnoses of these cases; "
         "it is for cases that list their diagnoses, as clinic:pathology does"
     )
-
-
-def _then(replied: Observation, told: str) -> Observation:
-    (message,) = replied.messages
-    return replace(replied, messages=(replace(message, content=f"{message.content}\n{told}"),))
 
 
 def _belongs(item: Item, stage: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect, bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from string import ascii_uppercase
 
@@ -18,7 +18,7 @@ from workup.core.case import Case, Source
 from workup.core.episode import ASK, DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
 from workup.core.ports import Model
 from workup.core.text import THINK, blocks, neutralise
-from workup.environments.base.encounter import Encounter, PartSettings
+from workup.environments.base.encounter import Encounter, PartSettings, with_line
 from workup.environments.base.lexical import chinese
 from workup.environments.base.patients import (
     CHECKER,
@@ -215,7 +215,7 @@ class Questioning(Encounter):
         else:
             said = await self.patient.reply(case, past, action.content[0])
             replied = said.as_told(neutralise(said.text))
-        return replied if left > 1 else _concluding(replied, wording)
+        return replied if left > 1 else with_line(replied, wording.conclude)
 
     def _limit(self, wording: QuestioningWording) -> str:
         return wording.limit.format(self.max_turns - 1)
@@ -250,13 +250,6 @@ def gold(case: Case) -> str:
 
 def _wording(case: Case) -> QuestioningWording:
     return CHINESE if chinese(case.presentation + case.question) else ENGLISH
-
-
-def _concluding(replied: Observation, wording: QuestioningWording) -> Observation:
-    (message,) = replied.messages
-    return replace(
-        replied, messages=(replace(message, content=f"{message.content}\n{wording.conclude}"),)
-    )
 
 
 @lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again

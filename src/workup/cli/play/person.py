@@ -247,7 +247,7 @@ class Person:
             self._say("? and a word, as in `? pain`, lists only what has to do with it.")
 
     def _print_items(self, items: Sequence[Item], brief: bool = False) -> None:
-        """The items with their numbers; with their question beside the name unless `brief`."""
+        """The numbered items by name, each with its question unless `brief`."""
         entries = []
         for item in items:
             beside = "" if brief or item.question == item.name else f"  {item.question}"

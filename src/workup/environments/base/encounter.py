@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -51,6 +52,12 @@ def fitting(environment: Environment, kind: type[E], otherwise: str) -> E:
     if not isinstance(environment, kind):
         raise UserError(otherwise)
     return environment
+
+
+def with_line(replied: Observation, line: str) -> Observation:
+    """A reply of one message with a further line at its end."""
+    (message,) = replied.messages
+    return replace(replied, messages=(replace(message, content=f"{message.content}\n{line}"),))
 
 
 class Encounter(ABC):

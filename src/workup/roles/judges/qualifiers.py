@@ -50,13 +50,11 @@ def core(term: str, known: Callable[[str], bool]) -> str:
             name = " ".join(words[start : start + length])
             if known(name):
                 rest = [*words[:start], *words[start + length :]]
-                return name if _qualifies(rest, name, short, known) else ""
+                return name if _qualifies(rest, name, short) else ""
     return ""
 
 
-def _qualifies(
-    rest: list[str], name: str, bracketed: set[str], known: Callable[[str], bool]
-) -> bool:
+def _qualifies(rest: list[str], name: str, bracketed: set[str]) -> bool:
     """Whether every word of `rest` is a qualifier: listed, a number, an altered protein such as
     V600E, or the name's own abbreviation in brackets.
     """

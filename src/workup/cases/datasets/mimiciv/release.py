@@ -240,7 +240,7 @@ def _test(row: CsvRow) -> Values:
 
 
 def _time(row: CsvRow, column: str) -> str:
-    """A time as it is written: texts of this form are ordered as times are."""
+    """The text of a time. Texts of this form sort in the order of their times."""
     text = row.text(column)
     if not _TIME.fullmatch(text):
         raise row.wrong("must be a time, as in 2180-05-06 22:23:00.", column)
