@@ -9,6 +9,7 @@ import os
 import secrets
 import sys
 import traceback
+import warnings
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -70,6 +71,9 @@ def main() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     # Otherwise the hub's library would send the name of this program to the hub.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    if not sys.warnoptions:
+        # What a library will rename one day concerns its callers, not who types a command.
+        warnings.simplefilter("ignore", FutureWarning)
     try:
         with explained():
             status = app(sys.argv[1:] or ["--help"], prog_name="workup", standalone_mode=False)

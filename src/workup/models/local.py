@@ -9,6 +9,7 @@ several requests share is computed for the first of them (see `workup.models.slo
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -145,6 +146,7 @@ class LocalPolicy(ChatTokens):
             )
         self.device = next(model.parameters()).device
         self.slots = Slots(config.num_hidden_layers, self.device)
+        self.cache_argument = _cache_argument(model)
         self.active: dict[Generation, None] = {}  # requests under way, in the order of arrival
         self.worker = Worker(
             lambda: (request.future for request in self.active), self._step, self._drop
@@ -298,9 +300,9 @@ class LocalPolicy(ChatTokens):
             input_ids=torch.from_numpy(ids).to(self.device),
             attention_mask=mask,
             position_ids=where,
-            past_key_values=slots.cache,
             use_cache=True,
             logits_to_keep=1,
+            **{self.cache_argument: slots.cache},
         )
         self.forwards += 1
         return out.logits[:, -1]  # type: ignore[no-any-return]
@@ -339,6 +341,13 @@ class LocalPolicy(ChatTokens):
         # What its constraint ended is not cut off, even if it fills the room.
         room = len(request.tokens) + 1 if request.whole else request.room
         return self.completion(request.tokens, request.logprobs, room, request.sampling.stop)
+
+
+def _cache_argument(model: Any) -> str:
+    """What the model's `forward` calls its KV cache: transformers renamed it in 5.24."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    known = inspect.signature(inner.forward).parameters
+    return "cache" if "cache" in known else "past_key_values"
 
 
 def _attends_to_everything(config: Any, context: int) -> bool:
