@@ -50,7 +50,7 @@ from workup.methods import load
 from workup.models import samplers
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
-from workup.rl.running import run_to_end
+from workup.rl.running import ahead, run_to_end
 from workup.runs import Record, Run
 from workup.runs.folder import CHECKPOINTS, free
 from workup.runs.policies import TRAINABLE, own_judges, resolve
@@ -416,7 +416,7 @@ class Training:
             return steps
         self._begin(stage.name, "sft", steps)
         with _interruptible(self.engine):
-            self.engine.sft(self._demonstrations(stage), steps, s.sft)
+            self.engine.sft(ahead(self._demonstrations(stage)), steps, s.sft)
         if store is not None and self.engine.processes.is_main:
             store.save(partial(self.engine.live.save, merged=False))
         return steps
