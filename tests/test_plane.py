@@ -144,9 +144,12 @@ def test_without_curves_doctors_are_points() -> None:
     ends = Ends(None, "mine", ("random searcher", "full information"))
     found = Plane.of(levels, ends, {})
     assert (list(found.policies), list(found.anchors)) == (["mine"], ["random searcher"])
-    assert (list(found.levels), found.actions) == (["full information"], "searches")
+    assert (list(found.levels), found.actions) == (
+        ["full information"],
+        "actions before the diagnosis",
+    )
     assert found.tells
-    assert "further left takes fewer searches; the line" in found.caption
+    assert "further left takes fewer actions before the diagnosis; the line" in found.caption
     assert "hollow" not in found.caption
 
 

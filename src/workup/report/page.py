@@ -140,7 +140,11 @@ def _machine(versions: Mapping[str, Any]) -> str:
 def _plane(run: Run, entries: Entries, ends: Ends) -> dict[str, Any]:
     found = Plane.of(tables.levels_of(entries), ends, run.summary.get("stopped", {}))
     looks = outcomes.looks(list(entries), ends)
-    return {"plane": plane.drawn(found, looks), "plane_caption": found.caption}
+    return {
+        "plane": plane.drawn(found, looks),
+        "plane_title": found.title,
+        "plane_caption": found.caption,
+    }
 
 
 def _training(lines: Sequence[Mapping[str, Any]], entries: Entries, ends: Ends) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 
 from workup.core.statistics import Estimate
 from workup.metrics.facts import COVERAGE
@@ -26,7 +27,6 @@ from workup.runs.words import ORACLE
 OWN, READ, ASKED = "accuracy", EXACT_READER.name, "questions"
 HEIGHT, WIDTH = 2.9, 3.9  # inches
 LINE = 0.055  # the share of the height that a line of text takes
-ACTIONS = "actions before the diagnosis"
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,10 @@ class Plane:
         )
 
     @property
+    def title(self) -> str:
+        return f"Accuracy over {self.actions}"
+
+    @property
     def tells(self) -> bool:
         """Whether there is something to see: curves, or doctors that asked more and less."""
         asked = {each[ASKED].mean for each in (*self.policies.values(), *self.anchors.values())}
@@ -116,10 +120,10 @@ def _hollow(levels: Mapping[str, Estimate]) -> Estimate | None:
 
 
 def _actions(levels: Levels) -> str:
-    """What doctors do before the diagnosis, as far as their measures tell."""
+    """What is counted: questions, where doctors do nothing else; where they search it is more."""
     measured = {metric for each in levels.values() for metric in each}
-    named = {COVERAGE.name: "questions", SEARCHES.name: "searches"}
-    return " and ".join(name for metric, name in named.items() if metric in measured) or ACTIONS
+    asking = COVERAGE.name in measured and SEARCHES.name not in measured
+    return "questions" if asking else "actions before the diagnosis"
 
 
 @figure
@@ -145,7 +149,7 @@ def drawn(plane: Plane, looks: Looks) -> Drawing | None:
     tidy(ax, 8)
     ends = {doctor: curve[-1]["accuracy"]["mean"] for doctor, curve in plane.curves.items()}
     beside(ax, {**ends, **{doctor: each.mean for doctor, each in plane.levels.items()}}, LINE)
-    return Drawing(f"Accuracy over {plane.actions}", [ax], keys)
+    return Drawing(plane.title, [ax], keys)
 
 
 def _curve(ax: Axes, curve: Sequence[Mapping[str, Any]], dashes: Any) -> None:
@@ -172,7 +176,7 @@ def _points(ax: Axes, metrics: Mapping[str, Estimate], look: Mapping[str, Any]) 
     asked, pair = metrics[ASKED], [each for each in (metrics[OWN], _hollow(metrics)) if each]
     means = [each.mean for each in pair]
     ax.plot([asked.mean] * len(pair), means, color=look["color"], linewidth=0.9)
-    for estimate, face in zip(pair, (look["color"], "none"), strict=False):
+    for estimate, face in zip(pair, (look["color"], to_rgba(COLOURS["paper"], 0.75)), strict=False):
         made = ax.errorbar(
             [asked.mean],
             [estimate.mean],
