@@ -41,6 +41,7 @@ from workup.engines import EngineJob
 from workup.engines.settings import PreferenceSettings, TuningSettings
 from workup.loops.evaluation.examination import FOLDED, Examination, Player, playing
 from workup.loops.evaluation.remarks import remarks
+from workup.loops.evaluation.stopped import curves
 from workup.loops.frame import Frame, create, evaluate, finish
 from workup.loops.supporting import SupportingRoles
 from workup.loops.training import warm
@@ -579,7 +580,11 @@ class Training:
                 self._examine(playing(doctor), label)
         seconds = sum(line.get("seconds", 0.0) for line in self.disk.metrics())
         summary = summarise(
-            self.disk, steps=steps, seconds=seconds, calls=self.plan.supporting.calls
+            self.disk,
+            steps=steps,
+            seconds=seconds,
+            calls=self.plan.supporting.calls,
+            stopped=curves(self.disk, self.plan.source, self.plan.environment),
         )
         finish(self.disk, summary, self.plan.supporting.notes, self.live)
         self.live.note(f"look    workup play {self.settings.cases} --against {self.disk.path}")
