@@ -428,14 +428,12 @@ class Demonstration:
 
     Each of `branches` is (number of exchanges before it, beginning of the completion, its rest). It
     branches off the transcript there: it sees the same past, and nothing after it sees it. Only the
-    rest is imitated. With `imitate` False the exchanges are context, and only branches are trained
-    on.
+    rest is imitated.
     """
 
     opening: tuple[Message, ...]
     exchanges: tuple[tuple[str, tuple[Message, ...]], ...]
     branches: tuple[tuple[int, str, str], ...] = ()
-    imitate: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,12 +453,18 @@ class Teaching:
     patient, so that the learned posterior is a little off the exact one. Criticality plays no part
     in the choice, because it depends on the diagnosis.
 
+    Items are not equally popular: of those left, the one of rank r = 0, 1, … is drawn in proportion
+    to (1 + r)^−popularity. Each set of items that an opening tells has ranks of its own, at random.
+    Without this a repeated question is hardly unlikely: with k of n items asked, a policy that
+    forgets them loses log(n / (n − k)) nats, too little to learn to remember them.
+
     An environment in which nothing can be asked for has demonstrations of its own.
     """
 
     textbook_share: float = 0.5
     focus: float = 0.5
     summary_share: float = 0.0
+    popularity: float = 1.5
 
     def demonstrate(
         self, source: Source, environment: Environment, seed: int, index: int

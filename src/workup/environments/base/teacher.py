@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workup.core.case import Case, Item, Source
 from workup.core.episode import DIAGNOSE, Completion, Ending, Message, Turn
@@ -30,10 +32,10 @@ def demonstrate(
 ) -> Demonstration:
     """The index-th demonstration: the same (source, seed, index) makes the same one.
 
-    Dialogue: k ~ U{0 … max_turns − 1} questions and the diagnosis, all of it to imitate.
-    Textbook record: max_turns − 1 findings as context only, with the diagnosis to imitate after
-    each prefix. Summary: the diagnosis after U{0 … |F|} of the findings. Raises UserError for a
-    source without items, and where findings cannot be asked for one by one.
+    Dialogue: k ~ U{0 … max_turns − 1} questions and the diagnosis.
+    Textbook record: max_turns − 1 questions and the diagnosis, which is taught after each prefix of
+    the findings too. Summary: the diagnosis after U{0 … |F|} of the findings. Raises UserError for
+    a source without items, and where findings cannot be asked for one by one.
     """
     if not world.about.asks or not source.items:
         raise UserError(
@@ -48,17 +50,18 @@ def demonstrate(
     textbook = bool(rng.random() < teaching.textbook_share)
     most = world.max_turns - 1
     count = most if textbook else int(rng.integers(most + 1))
-    items = drawn_items(case, source, world.about.known(case), count, teaching.focus, rng)
+    items = drawn_items(
+        case, source, world.about.known(case), count, teaching.focus, rng, teaching.popularity
+    )
     questions = [world.write(item.kind.value, item.name) for item in items]
     *asked, last = exchanges(played(case, world, Recital((*questions, diagnosis))))
+    branches: tuple[tuple[int, str, str], ...] = ()
     if textbook:
         # This does not teach when to conclude, only what to conclude from the evidence.
         begun = world.write(DIAGNOSE, _BLANK).partition(_BLANK)[0].rstrip()
-        branches = tuple(
-            (before, begun, diagnosis.removeprefix(begun)) for before in range(len(asked) + 1)
-        )
-        return Demonstration(world.open(case), tuple(asked), branches, imitate=False)
-    return Demonstration(world.open(case), (*asked, last))
+        rest = diagnosis.removeprefix(begun)
+        branches = tuple((before, begun, rest) for before in range(len(asked)))
+    return Demonstration(world.open(case), (*asked, last), branches)
 
 
 def drawn_case(source: Source, seed: int, index: int) -> tuple[Case, np.random.Generator]:
@@ -108,11 +111,15 @@ def drawn_items(
     count: int,
     focus: float,
     rng: np.random.Generator,
+    popularity: float = 0.0,
 ) -> list[Item]:
-    """At most `count` items to ask for, none of which is `known`; see `Teaching` for `focus`."""
+    """At most `count` items to ask for, none of which is `known`; see `Teaching` for the rest."""
     positive = {fact.item for fact in case.truth.facts}
-    left = [source.items[place] for place in rng.permutation(len(source.items))]
-    left = [item for item in left if item.name not in known]
+    left = [
+        source.items[place]
+        for place in _by_popularity(len(source.items), known, popularity, rng)
+        if source.items[place].name not in known
+    ]
     drawn: list[Item] = []
     for focused in rng.random(min(count, len(left))) < focus:
         telling = (
@@ -122,6 +129,20 @@ def drawn_items(
         )
         drawn.append(left.pop(telling))
     return drawn
+
+
+def _by_popularity(
+    count: int, known: Collection[str], popularity: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """The places of `count` items in the order in which they are drawn, without replacement.
+
+    An item of rank r is drawn in proportion to (1 + r)^−popularity: the largest of the weights'
+    logarithms plus Gumbel noise comes first, which is that draw. The ranks follow from `known`.
+    """
+    if not popularity:
+        return rng.permutation(count)
+    ranks = np.random.default_rng(crc32("\n".join(sorted(known)).encode())).permutation(count)
+    return np.argsort(popularity * np.log1p(ranks) - rng.gumbel(size=count))
 
 
 def _summary(environment: Environment, case: Case, rng: np.random.Generator) -> tuple[Message, ...]:
