@@ -6,10 +6,12 @@ A table, paired differences, a regression, curves, transcripts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
 from rich.console import Console
 
 from workup.core.errors import UserError
@@ -38,8 +40,14 @@ from workup.runs import Run
 from workup.runs.estimates import common
 from workup.runs.files import write_json, write_whole
 from workup.runs.policies.unseen import alike
+from workup.runs.rising import Learning, learning, with_sign
 from workup.runs.words import DASH, columns, number, plus_minus
 
+ENDED = "reward at the end"
+ENDING = (
+    "whether the reward still rose when training ended: the last quarter of the updates less the "
+    "one before, with its 95 % interval"
+)
 REGRESSION = "what success goes with (logistic regression)"
 
 
@@ -148,7 +156,10 @@ def _refuse_twice(runs: Sequence[Run]) -> None:
 
 
 def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.DoctorRow]]:
-    """What the runs began with, the compared doctors, and the first side's anchors."""
+    """What the runs began with, the compared doctors, and the first side's anchors.
+
+    Where a side was trained, each row has one cell more than there are metrics: how that ended.
+    """
     first = sides[0].run
     anchors = {
         doctor: entry
@@ -156,10 +167,21 @@ def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.DoctorRow]]:
         if doctor in first.anchors and (entry := sides[0].of(doctor))
     }
     ends = {side.row: side.entry for side in sides}
-    return tables.headline(
+    metrics, rows = tables.headline(
         {**_began(sides, "untrained"), **_began(sides, "warm start"), **ends, **anchors},
         Ends(None, None, first.anchors),
     )
+    rises = {side.row: _rise_cell(side) for side in sides if side.learned}
+    if rises:
+        other = tables.Cell(DASH)
+        rows = [replace(row, cells=[*row.cells, rises.get(row.name, other)]) for row in rows]
+    return metrics, rows
+
+
+def _rise_cell(side: Side) -> tables.Cell:
+    """How the training of its policies ended, and below it the rise of the reward of each seed."""
+    rises = [Learning.from_json(entry).reward for entry in side.learned.values()]
+    return tables.Cell(side.ended, " ".join(with_sign(rise) for rise in rises if rise))
 
 
 def _began(sides: Sequence[Side], doctor: str) -> dict[str, Mapping[str, Any]]:
@@ -185,6 +207,9 @@ def _results(sides: Sequence[Side]) -> Sheet:
     metrics, rows = _rows(sides)
     standing = columns(side.entry for side in sides)
     shown = [place for place, name in enumerate(metrics) if name in standing]
+    trained = any(side.learned for side in sides)
+    titles = [*(metric(metrics[place]).title for place in shown), *([ENDED] if trained else [])]
+    shown += [len(metrics)] if trained else []
     of_size: dict[str, list[str]] = {}
     for row in rows:
         if row.role != "anchor":
@@ -192,7 +217,7 @@ def _results(sides: Sequence[Side]) -> Sheet:
     usual = max(of_size, key=lambda size: len(of_size[size]), default="")
     others = [f"; {', '.join(names)}: {size}" for size, names in of_size.items() if size != usual]
     return Sheet(
-        ["", *(metric(metrics[place]).title for place in shown)],
+        ["", *titles],
         [[row.name, *(row.cells[place].text for place in shown)] for row in rows],
         caption=f"{usual} each{''.join(others)}",
         styles={number: "dim" for number, row in enumerate(rows) if row.role == "anchor"},
@@ -301,18 +326,27 @@ def _dynamics(sides: Sequence[Side]) -> Sheet:
 
     Columns that no run has are left out.
     """
-    each = [curves.averaged(name, [list(run.metrics())]) for s in sides for name, run in s.each]
-    rows = {curve.label: dynamics.compared(curve) for curve in each if curve.lines}
+    rows = {}
+    for name, run in (each for side in sides for each in side.each):
+        lines = list(run.metrics())
+        curve = curves.averaged(name, [lines])
+        if curve.lines:
+            rows[name] = [*dynamics.compared(curve), _rise(lines)]
+    titles = (*dynamics.COMPARED, "rise of the reward")
     shown = [
-        place
-        for place in range(len(dynamics.COMPARED))
-        if any(row[place] != DASH for row in rows.values())
+        place for place in range(len(titles)) if any(row[place] != DASH for row in rows.values())
     ]
     return Sheet(
-        ["", *(dynamics.COMPARED[place] for place in shown)],
+        ["", *(titles[place] for place in shown)],
         [[label, *(row[place] for place in shown)] for label, row in rows.items()],
-        "training, late stage: the last 30 % of the steps",
+        "training, late stage: the last 30 % of the steps; the rise: from the third quarter of "
+        "the steps to the last",
     )
+
+
+def _rise(lines: Sequence[Mapping[str, Any]]) -> str:
+    found = learning(lines)
+    return DASH if found is None or found.reward is None else with_sign(found.reward)
 
 
 def _write(
@@ -394,6 +428,7 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
 
 def _content(sides: Sequence[Side]) -> dict[str, Any]:
     metrics, rows = _rows(sides)
+    trained = any(side.learned for side in sides)
     drawn = [  # of several runs their mean
         curves.averaged(side.label, [list(run.metrics()) for run in side.runs.values()])
         for side in sides
@@ -414,6 +449,7 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
         "titles": {run.path: title(run) for side in sides for run in side.runs.values()},
         "sources": {side.run.config.get("cases") for side in sides},
         "shown": [meanings.explained(name) for name in metrics],
+        "ended": Markup('<abbr title="{}">{}</abbr>').format(ENDING, ENDED) if trained else "",
         "glossary": meanings.legend(metrics),
         "rows": rows,
         "seed_rows": seed_rows,

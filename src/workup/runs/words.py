@@ -11,7 +11,8 @@ from workup.metrics.known import ALWAYS, metric, shown
 from workup.metrics.metric import Where
 
 # What a training evaluates, in the order in which it is listed.
-STAGES = ("untrained", "warm start", "sft", "dpo", "trained")
+WARM_START = "warm start"
+STAGES = ("untrained", WARM_START, "sft", "dpo", "trained")
 DASH = "–"
 
 
