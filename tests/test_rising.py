@@ -17,16 +17,27 @@ from command_line import forked
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from rich.console import Console
 from scipy.stats import nct, t
 
 import workup
+from workup import report
 from workup.core.errors import UserError
 from workup.core.statistics import Estimate
 from workup.loops.training.loop import Plan
 from workup.report.live import PlainLive
 from workup.runs import Run, checked
 from workup.runs.onward import command, typed
-from workup.runs.rising import BLOCKS, FEWEST, Learning, Verdict, learning, rise, told, verdict
+from workup.runs.rising import (
+    BLOCKS,
+    FEWEST,
+    Learning,
+    LearningVerdict,
+    learning,
+    rise,
+    told,
+    verdict,
+)
 from workup.runs.settings import Settings, read, with_user_config
 from workup.runs.summary import describe_learning
 
@@ -61,7 +72,9 @@ def shares(count: int, resemblance: float, gain: float = 0.0) -> tuple[float, fl
     """
     rng, line = np.random.default_rng(0), 4 * gain * np.arange(count) / count
     found = [verdict(rise(noise(rng, count, resemblance) + line)) for _ in range(TRIALS)]
-    return found.count(Verdict.RISING) / TRIALS, found.count(Verdict.FALLING) / TRIALS
+    return found.count(LearningVerdict.RISING) / TRIALS, found.count(
+        LearningVerdict.FALLING
+    ) / TRIALS
 
 
 # the statistic ------------------------------------------------------------------------------------
@@ -135,8 +148,8 @@ def test_the_first_half_does_not_count(values: list[float], others: list[float])
 def test_few_steps_do_not_tell() -> None:
     line = [float(step) for step in range(FEWEST)]
     assert rise(line[1:]) is None
-    assert verdict(rise(line[1:])) is Verdict.SHORT
-    assert verdict(rise(line)) is Verdict.RISING
+    assert verdict(rise(line[1:])) is LearningVerdict.SHORT
+    assert verdict(rise(line)) is LearningVerdict.RISING
     assert rise([None, *line[1:]]) is None
     found = rise([*line, None])
     assert found is not None
@@ -148,7 +161,7 @@ def test_a_constant_reward_is_level_whatever_its_mean_is_rounded_to(value: float
     found = rise([value] * 101)
     assert found is not None
     assert (found.mean, found.low, found.high) == (0, 0, 0)
-    assert verdict(found) is Verdict.LEVEL
+    assert verdict(found) is LearningVerdict.LEVEL
 
 
 # which steps are judged ---------------------------------------------------------------------------
@@ -166,9 +179,9 @@ def test_the_last_reinforcement_stage_is_judged() -> None:
     found = learning(staged)
     assert found is not None
     assert (found.stage, found.stages, found.updates) == ("stage 3", 2, 60)
-    assert found.verdict is Verdict.FALLING
+    assert found.verdict is LearningVerdict.FALLING
     assert found.accuracy is None
-    assert str(found).startswith("stage 3: falling: −12.00 [−12.00, −12.00] from")
+    assert str(found).startswith("falling in stage 3, −12.00 [−12.00, −12.00] from the third")
     assert learning(searched) is None
     assert learning([]) is None
 
@@ -184,7 +197,7 @@ def test_as_json_and_back(values: list[float]) -> None:
 
 def test_a_summary_holds_the_verdicts_that_there_are() -> None:
     field = checked._Learned.model_fields["verdict"]
-    assert set(get_args(field.annotation)) == set(map(str, Verdict))
+    assert set(get_args(field.annotation)) == set(map(str, LearningVerdict))
     entry = Learning("grpo", 1, 1, None, None).as_json()
     with pytest.raises(ValueError, match="verdict"):
         checked.summary({"learning": {**entry, "verdict": "up"}})
@@ -193,11 +206,11 @@ def test_a_summary_holds_the_verdicts_that_there_are() -> None:
 def test_what_is_told() -> None:
     sure, wide = Estimate(0.0214, 0.0123, 0.0305, 492), Estimate(-0.2, -1.5, 1.1, 24)
     assert str(Learning("grpo", 1, 1_000, sure, wide)) == (
-        "still rising: +.021 [.012, .030] from the third quarter of 1,000 updates to the last "
+        "still rising, +.021 [.012, .030] from the third quarter of 1,000 updates to the last "
         "(accuracy −.20 [−1.50, 1.10])"
     )
     assert str(Learning("grpo", 1, 60, wide, None)) == (
-        "level within the noise: −.20 [−1.50, 1.10] from the third quarter of 60 updates to the "
+        "level within the noise, −.20 [−1.50, 1.10] from the third quarter of 60 updates to the "
         "last"
     )
     short = Learning("grpo", 1, 9, None, None)
@@ -384,7 +397,7 @@ def test_the_line_that_is_printed_goes_on(rising: Run) -> None:
         next(line for line in shown.getvalue().splitlines() if line.startswith(label))
         for label in ("reward  ", "go on   ")
     )
-    assert reward.startswith("reward  still rising: +.2")
+    assert reward.startswith("reward  still rising, +.2")
     line = going.removeprefix("go on   ")
     done = forked(*words_of(line), cwd=rising.path.parent)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -397,7 +410,7 @@ def test_the_line_that_is_printed_goes_on(rising: Run) -> None:
         assert (after.seed, after.config["steps"], after.config["lr"]) == (3, 2, 1e-3)
         tested = [{each.case_id for each in run.outcomes("trained")} for run in (rising, after)]
         assert tested[0] == tested[1]
-        assert after.summary["learning"]["verdict"] == Verdict.SHORT
+        assert after.summary["learning"]["verdict"] == LearningVerdict.SHORT
 
 
 def test_the_report_has_the_line(rising: Run) -> None:
@@ -406,5 +419,70 @@ def test_the_report_has_the_line(rising: Run) -> None:
     from workup.report import build as written
 
     page = written(rising).read_text()
-    assert "Reward: still rising: +.2" in page
+    assert "Reward: still rising, +.2" in page
     assert str(escape(rising.summary["learning"]["go_on"])) in page
+
+
+# beside others ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """Runs of three seeds whose rewards rose, fell and rose, and an evaluation of the first."""
+    folder = tmp_path_factory.mktemp("ended")
+    up, found, own = np.linspace(0, 1, 96).tolist(), [], {**QUIET, "cases": "clinic:xs"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORKUP_CACHE", str(folder / "cache"))
+        for seed, rewards in enumerate((up, up[::-1], up)):
+            run = workup.train("craft", out=folder / f"{seed}", seed=seed, **own)
+            run.log_anew(lines("grpo", rewards))
+            run.write_summary({**run.summary, "learning": describe_learning(run)})
+            found.append(run)
+        settings = {"cases": 2, "anchors": False}
+        out = folder / "played"
+        found.append(workup.evaluate(folder / "0", out=out, quiet=True, evaluation=settings))
+    return found
+
+
+def compared(runs: list[Run], folder: Path, *, apart: bool = False) -> tuple[str, str]:
+    """What `compare` prints, and its page."""
+    console = Console(file=StringIO(), width=200)
+    report.compare(runs, folder / "page.html", console, apart=apart)
+    printed = console.file
+    assert isinstance(printed, StringIO)
+    return printed.getvalue(), (folder / "page.html").read_text()
+
+
+def test_a_comparison_says_who_was_still_rising(ended: list[Run], tmp_path: Path) -> None:
+    printed, page = compared(ended, tmp_path, apart=True)
+    head, _, *rows = [line.split() for line in printed.splitlines() if line.strip()]
+    assert head[:5] == ["reward", "at", "the", "end", "accuracy"]
+    assert [row[: row.index(".00")] for row in rows[3:7]] == [
+        ["0", "rising"],
+        ["1", "falling"],
+        ["2", "rising"],
+        ["played:", "0", "rising"],  # of the run that trained its policy
+    ]
+    assert "<small>+.25 [.25, .25]</small>" in page
+
+
+def test_seeds_that_differ_are_counted(ended: list[Run], tmp_path: Path) -> None:
+    printed, page = compared(ended[:3], tmp_path)
+    assert "2 of 3 rising" in printed
+    assert "<small>rising falling rising</small>" in page
+    (group,) = workup.compare([run.path for run in ended[:3]])["groups"].values()
+    assert {seed: entry["verdict"] for seed, entry in group["learning"].items()} == {
+        "0": "rising",
+        "1": "falling",
+        "2": "rising",
+    }
+    assert "go_on" in group["learning"]["0"]
+    assert "go_on" not in group["learning"]["1"]
+
+
+def test_where_nothing_was_reinforced_there_is_no_such_column(tmp_path: Path) -> None:
+    still = {**QUIET, "steps": 0}
+    runs = [workup.train("craft", cases="clinic:xs", out=tmp_path / name, **still) for name in "ab"]
+    assert "learning" not in runs[0].summary
+    printed, page = compared(runs, tmp_path)
+    assert "reward at the end" not in printed + page

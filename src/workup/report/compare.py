@@ -11,12 +11,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
 from rich.console import Console
 
 from workup.core.errors import UserError
 from workup.core.statistics import Estimate
 from workup.metrics.known import metric
+from workup.metrics.steps import RISE
 from workup.report import (
     curves,
     dynamics,
@@ -43,11 +43,6 @@ from workup.runs.policies.unseen import alike
 from workup.runs.rising import Learning, learning, with_sign
 from workup.runs.words import DASH, columns, number, plus_minus
 
-ENDED = "reward at the end"
-ENDING = (
-    "whether the reward still rose when training ended: the last quarter of the updates less the "
-    "one before, with its 95 % interval"
-)
 REGRESSION = "what success goes with (logistic regression)"
 
 
@@ -158,7 +153,7 @@ def _refuse_twice(runs: Sequence[Run]) -> None:
 def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.DoctorRow]]:
     """What the runs began with, the compared doctors, and the first side's anchors.
 
-    Where a side was trained, each row has one cell more than there are metrics: how that ended.
+    Where a side was trained, the first column is how that ended.
     """
     first = sides[0].run
     anchors = {
@@ -172,16 +167,17 @@ def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.DoctorRow]]:
         Ends(None, None, first.anchors),
     )
     rises = {side.row: _rise_cell(side) for side in sides if side.learned}
-    if rises:
-        other = tables.Cell(DASH)
-        rows = [replace(row, cells=[*row.cells, rises.get(row.name, other)]) for row in rows]
-    return metrics, rows
+    if not rises:
+        return metrics, rows
+    other = tables.Cell(DASH)
+    rows = [replace(row, cells=[rises.get(row.name, other), *row.cells]) for row in rows]
+    return [RISE.name, *metrics], rows
 
 
 def _rise_cell(side: Side) -> tables.Cell:
-    """How the training of its policies ended, and below it the rise of the reward of each seed."""
+    """How the training of its policies ended; below it how far the reward rose, of a single run."""
     rises = [Learning.from_json(entry).reward for entry in side.learned.values()]
-    return tables.Cell(side.ended, " ".join(with_sign(rise) for rise in rises if rise))
+    return tables.Cell(side.ended, with_sign(rises[0]) if len(rises) == 1 and rises[0] else "")
 
 
 def _began(sides: Sequence[Side], doctor: str) -> dict[str, Mapping[str, Any]]:
@@ -205,11 +201,8 @@ def _began(sides: Sequence[Side], doctor: str) -> dict[str, Mapping[str, Any]]:
 
 def _results(sides: Sequence[Side]) -> Sheet:
     metrics, rows = _rows(sides)
-    standing = columns(side.entry for side in sides)
+    standing = (RISE.name, *columns(side.entry for side in sides))
     shown = [place for place, name in enumerate(metrics) if name in standing]
-    trained = any(side.learned for side in sides)
-    titles = [*(metric(metrics[place]).title for place in shown), *([ENDED] if trained else [])]
-    shown += [len(metrics)] if trained else []
     of_size: dict[str, list[str]] = {}
     for row in rows:
         if row.role != "anchor":
@@ -217,7 +210,7 @@ def _results(sides: Sequence[Side]) -> Sheet:
     usual = max(of_size, key=lambda size: len(of_size[size]), default="")
     others = [f"; {', '.join(names)}: {size}" for size, names in of_size.items() if size != usual]
     return Sheet(
-        ["", *titles],
+        ["", *(metric(metrics[place]).title for place in shown)],
         [[row.name, *(row.cells[place].text for place in shown)] for row in rows],
         caption=f"{usual} each{''.join(others)}",
         styles={number: "dim" for number, row in enumerate(rows) if row.role == "anchor"},
@@ -255,6 +248,8 @@ def _by_seed(sides: Sequence[Side], measure: str) -> Sheet:
 def _seed_cell(side: Side, metric: str) -> tables.Cell:
     """The mean over the seeds with its interval, and below it each seed's own figure."""
     found = side.entry.get(metric)
+    if metric == RISE.name:
+        return tables.Cell(DASH, " ".join(entry["verdict"] for entry in side.learned.values()))
     if not side.pooled or not isinstance(found, Mapping):
         return tables.Cell(DASH)
     over = Estimate.from_json(found["over_seeds"])
@@ -331,22 +326,19 @@ def _dynamics(sides: Sequence[Side]) -> Sheet:
         lines = list(run.metrics())
         curve = curves.averaged(name, [lines])
         if curve.lines:
-            rows[name] = [*dynamics.compared(curve), _rise(lines)]
-    titles = (*dynamics.COMPARED, "rise of the reward")
+            found = learning(lines)
+            rise = with_sign(found.reward) if found and found.reward else DASH
+            rows[name] = [*dynamics.compared(curve), rise]
+    titles = (*dynamics.COMPARED, RISE.title)
     shown = [
         place for place in range(len(titles)) if any(row[place] != DASH for row in rows.values())
     ]
     return Sheet(
         ["", *(titles[place] for place in shown)],
         [[label, *(row[place] for place in shown)] for label, row in rows.items()],
-        "training, late stage: the last 30 % of the steps; the rise: from the third quarter of "
-        "the steps to the last",
+        "training, late stage: the last 30 % of the steps; the reward's last quarter of updates "
+        "less the one before",
     )
-
-
-def _rise(lines: Sequence[Mapping[str, Any]]) -> str:
-    found = learning(lines)
-    return DASH if found is None or found.reward is None else with_sign(found.reward)
 
 
 def _write(
@@ -428,7 +420,6 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
 
 def _content(sides: Sequence[Side]) -> dict[str, Any]:
     metrics, rows = _rows(sides)
-    trained = any(side.learned for side in sides)
     drawn = [  # of several runs their mean
         curves.averaged(side.label, [list(run.metrics()) for run in side.runs.values()])
         for side in sides
@@ -449,7 +440,6 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
         "titles": {run.path: title(run) for side in sides for run in side.runs.values()},
         "sources": {side.run.config.get("cases") for side in sides},
         "shown": [meanings.explained(name) for name in metrics],
-        "ended": Markup('<abbr title="{}">{}</abbr>').format(ENDING, ENDED) if trained else "",
         "glossary": meanings.legend(metrics),
         "rows": rows,
         "seed_rows": seed_rows,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ from workup.report.tables import Change, Ends
 from workup.runs import Run, warnings
 from workup.runs.estimates import Seeds, value
 from workup.runs.policies.unseen import alike, played_cases, start_of
+from workup.runs.rising import LearningVerdict
 from workup.runs.summary import describe_seeds, lead
 from workup.runs.words import DASH, STAGES
 
@@ -91,12 +91,12 @@ class Side:
 
     @property
     def ended(self) -> str:
-        """ "rising", of several seeds "2 of 3 rising"; a dash where nothing was reinforced."""
-        counts = Counter(entry["verdict"] for entry in self.learned.values())
-        if not self.pooled:
-            return next(iter(counts), DASH)
-        each = (f"{n} of {len(self.runs)} {verdict}" for verdict, n in counts.most_common())
-        return ", ".join(each) or DASH
+        """ "rising", or "1 of 3 rising" where seeds differ; a dash where nothing was reinforced."""
+        verdicts = [entry["verdict"] for entry in self.learned.values()]
+        if len(set(verdicts)) > 1:
+            up = LearningVerdict.RISING
+            return f"{verdicts.count(up)} of {len(verdicts)} {up}"
+        return next(iter(verdicts), DASH).removesuffix(" to tell")
 
     @property
     def each(self) -> Iterator[tuple[str, Run]]:

@@ -43,7 +43,7 @@ FEWEST = 4 * BLOCKS * SHORTEST
 _ROUNDING = 1e-12  # a rise below this, relative to the values, is that of rounded equal figures
 
 
-class Verdict(StrEnum):
+class LearningVerdict(StrEnum):
     """What the interval of the rise says: all of it above 0, all of it below, or neither."""
 
     RISING = "rising"
@@ -53,9 +53,9 @@ class Verdict(StrEnum):
 
 
 _SAID = {
-    Verdict.RISING: "still rising",
-    Verdict.LEVEL: "level within the noise",
-    Verdict.FALLING: "falling",
+    LearningVerdict.RISING: "still rising",
+    LearningVerdict.LEVEL: "level within the noise",
+    LearningVerdict.FALLING: "falling",
 }
 
 
@@ -75,7 +75,7 @@ class Learning:
     accuracy: Estimate | None
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> LearningVerdict:
         """By the reward, which the run was paid for."""
         return verdict(self.reward)
 
@@ -97,13 +97,14 @@ class Learning:
         return cls(value["stage"], value["stages"], value["updates"], *rises)
 
     def __str__(self) -> str:
-        """ "still rising: +.02 [.01, .03] from the third quarter of 1,000 updates to the last" """
-        where = f"{self.stage}: " if self.stages > 1 else ""
+        """ "still rising, +.02 [.01, .03] from the third quarter of 1,000 updates to the last" """
+        where = f" in {self.stage}" if self.stages > 1 else ""
         if self.reward is None:
-            return f"{where}{Verdict.SHORT}: {self.updates:,} updates, at least {FEWEST} are needed"
+            few = f"{self.updates:,} updates, at least {FEWEST} are needed"
+            return f"{LearningVerdict.SHORT}{where}: {few}"
         beside = f" (accuracy {with_sign(self.accuracy)})" if self.accuracy else ""
         return (
-            f"{where}{_SAID[self.verdict]}: {with_sign(self.reward)} from the third quarter of "
+            f"{_SAID[self.verdict]}{where}, {with_sign(self.reward)} from the third quarter of "
             f"{self.updates:,} updates to the last{beside}"
         )
 
@@ -117,7 +118,12 @@ def told(entry: Mapping[str, Any]) -> str:
 
 def learning(lines: Iterable[Mapping[str, Any]]) -> Learning | None:
     """How the last reinforcement stage among the lines of metrics.jsonl ended; None without one."""
-    driven = [line for line in lines if _reinforced(line)]
+    driven = [
+        line
+        for line in lines
+        if line.get("reward") is not None
+        and not any(each.name in line for each in steps.SEARCHED)  # searches have rewards, too
+    ]
     if not driven:
         return None
     stages = [line["stage"] for line in driven]
@@ -153,13 +159,13 @@ def rise(values: Sequence[float | None]) -> Estimate | None:
     return Estimate(float(mean), float(mean - half), float(mean + half), used, missing)
 
 
-def verdict(found: Estimate | None) -> Verdict:
+def verdict(found: Estimate | None) -> LearningVerdict:
     """What a rise with its interval says."""
     if found is None:
-        return Verdict.SHORT
+        return LearningVerdict.SHORT
     if found.low > 0:
-        return Verdict.RISING
-    return Verdict.FALLING if found.high < 0 else Verdict.LEVEL
+        return LearningVerdict.RISING
+    return LearningVerdict.FALLING if found.high < 0 else LearningVerdict.LEVEL
 
 
 def with_sign(found: Estimate) -> str:
@@ -168,8 +174,3 @@ def with_sign(found: Estimate) -> str:
     digits = max(2, 1 - math.floor(math.log10(size))) if size else 2
     low, high = (share(each, digits) for each in (found.low, found.high))
     return f"{'+' if found.mean > 0 else ''}{share(found.mean, digits)} [{low}, {high}]"
-
-
-def _reinforced(line: Mapping[str, Any]) -> bool:
-    """Whether a reward drove an update in this step; a search stage has rewards, too."""
-    return line.get("reward") is not None and not any(each.name in line for each in steps.SEARCHED)

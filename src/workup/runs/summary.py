@@ -20,7 +20,7 @@ from workup.runs.estimates import (
 )
 from workup.runs.folder import Run
 from workup.runs.onward import command
-from workup.runs.rising import Verdict, learning
+from workup.runs.rising import LearningVerdict, learning
 
 
 def summarise(
@@ -67,7 +67,7 @@ def describe_learning(run: Run) -> dict[str, Any] | None:
     if found is None:
         return None
     entry = found.as_json()
-    if found.verdict is Verdict.RISING:
+    if found.verdict is LearningVerdict.RISING:
         entry["go_on"] = command(run, found.stage)
     if run.parts:
         entry["folds"] = {}
