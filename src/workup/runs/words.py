@@ -10,9 +10,10 @@ from workup.core.statistics import Estimate
 from workup.metrics.known import ALWAYS, metric, shown
 from workup.metrics.metric import Where
 
-# What a training evaluates, in the order in which it is listed.
 WARM_START = "warm start"
+# What a training evaluates, in the order in which it is listed.
 STAGES = ("untrained", WARM_START, "sft", "dpo", "trained")
+ORACLE = "oracle context"  # how the label of who reads the whole record in one turn ends
 DASH = "–"
 
 
