@@ -27,7 +27,7 @@ from workup import engines
 from workup.cases import open_source
 from workup.cases.balance import balanced
 from workup.cases.order import Order
-from workup.core.errors import UserError
+from workup.core.errors import UserError, unknown
 from workup.core.ports import (
     DOCTOR,
     Demonstration,
@@ -168,7 +168,9 @@ class Plan(Frame):
     @property
     def warms(self) -> bool:
         """Whether the run begins with a warm start: by default the tiny policy's alone."""
-        s = self.settings
+        s, first = self.settings, self.stages[0]
+        if s.begin is not None and not (isinstance(first, SftStage) and first.size is None):
+            return False
         return self.policy.is_tiny if s.warm_start is None else s.warm_start
 
     @property
@@ -202,7 +204,25 @@ class Plan(Frame):
 
     @property
     def stages(self) -> Sequence[Stage]:
-        return self.method.stages(self.options, self.environment)
+        """The method's stages, from the one that `begin` names.
+
+        Raises UserError if there is none of this name, or if a stage needs what was left out.
+        """
+        every, first = self.method.stages(self.options, self.environment), self.settings.begin
+        names = [stage.name for stage in every]
+        if first is None:
+            return every
+        if first not in names:
+            raise unknown("stage", first, names)
+        left = every[names.index(first) :]
+        for stage in left:
+            of = getattr(stage, "of", None)
+            if of is not None and of not in names[names.index(first) :]:
+                raise UserError(
+                    f"stage '{stage.name}' learns what '{of}' keeps: begin with that one, or after "
+                    f"'{stage.name}'"
+                )
+        return left
 
     @property
     def scoring(self) -> GrpoStage | SearchStage | None:
