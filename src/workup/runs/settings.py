@@ -212,8 +212,8 @@ class PolicySettings(SamplerSettings, SupportSettings):
 
 
 # What a policy of 0.1 M parameters needs beyond the defaults, which suit pretrained ones:
-# demonstrations to learn the language from, and larger steps that end small. A rate that stays high,
-# or a higher one, makes it forget what it has asked.
+# demonstrations to learn the language from, and larger steps that end small. A rate that is higher,
+# or stays high, makes it forget what it has asked.
 TINY: Mapping[str, Any] = {
     "steps": 1000,
     "batch": 8,
