@@ -26,8 +26,23 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
+        return _here(work)
     return _beside(work)
+
+
+def _here(work: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run`, with the result beside its task.
+
+    `asyncio.run` writes out its finished task whenever it gives back the signal of Ctrl-C. With an
+    episode as the task's result that took a quarter of the time of a demonstration.
+    """
+    results: list[T] = []
+
+    async def whole() -> None:
+        results.append(await work)
+
+    asyncio.run(whole())
+    return results[0]
 
 
 def _beside(work: Coroutine[Any, Any, T]) -> T:
