@@ -443,7 +443,8 @@ class Teaching:
     """What a method wants of the demonstrations of a warm start.
 
     `summary_share` of the demonstrations are summaries. Of the others `textbook_share` are textbook
-    records, and the rest random dialogues. Both shares are within [0, 1].
+    records, and the rest dialogues. Both shares are within [0, 1]. The dialogues are random, or if
+    there is a `doctor`, what that one does.
 
     In a summary some of the patient's findings stand as lines behind the presentation. A reward
     that asks how probable the diagnosis is given some facts writes its prompts so.
@@ -455,12 +456,14 @@ class Teaching:
     patient, so that the learned posterior is a little off the exact one. Criticality plays no part
     in the choice, because it depends on the diagnosis.
 
-    An environment in which nothing can be asked for has demonstrations of its own.
+    An environment in which nothing can be asked for has demonstrations of its own. There too
+    `doctor` plays the encounters that are imitated from their opening to the diagnosis.
     """
 
     textbook_share: float = 0.5
     focus: float = 0.5
     summary_share: float = 0.0
+    doctor: Doctor | None = None
 
     def demonstrate(
         self, source: Source, environment: Environment, seed: int, index: int
