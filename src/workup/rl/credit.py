@@ -114,6 +114,44 @@ def to_go(
     return credit
 
 
+def one_step(epsilon: float = EPSILON) -> Credit:
+    """A_{k,t} = r_{k,t} + V_{t+1} − V_t: a turn's own reward, and what others got after it.
+
+    V_t is the mean of the rewards to come, G_{k,t} = Σ_{s ≥ t} r_{k,s}, over the trajectories of
+    all cases and processes that reach turn t. Behind a trajectory's last turn it is 0. `to_go` has
+    in the place of V_{t+1} what the same trajectory got by its later turns, which is mostly chance
+    where each turn has a reward of its own.
+
+    Example: one trajectory answers at once, wrongly (reward 0). Another asks (0.5) and then answers
+    rightly (1). V is 0.75 and 1; so the first gets −0.75, the second 0.75 and 0.
+
+    It divides by the standard deviation around 0 of all turns of all processes, and calls
+    `all_gather` exactly twice, for an empty batch too. A group of one episode is compared as well.
+    """
+
+    def credit(batch: Batch, scores: Scores, all_gather: AllGather) -> Advantages:
+        r = [[np.array(score.turns) for score in group] for group in scores]
+        G = [np.cumsum(rewards[::-1])[::-1] for group in r for rewards in group]
+        reached = [each for returns in G for pair in enumerate(returns.tolist()) for each in pair]
+        t, to_come = np.array(all_gather(reached)).reshape(-1, 2).T
+        V = np.array([_level(to_come[t == turn]) for turn in range(int(t.max(initial=-1)) + 1)])
+        ahead = [np.concatenate([*(_stepped(rewards, V) for rewards in group), []]) for group in r]
+        scaled = _scaled(ahead, "batch_std", epsilon, all_gather)
+        return [_by_episode(A, group) for A, group in zip(scaled, batch, strict=True)]
+
+    return credit
+
+
+def _stepped(r: Array, V: Array) -> Array:
+    after: Array = np.append(V[1 : len(r)], 0.0)
+    return r + after - V[: len(r)]
+
+
+def _level(values: Array) -> float:
+    """The mean; of equal values that value itself, without a rounding residue."""
+    return float(values[0] if np.ptp(values) == 0 else _mean(values))
+
+
 def _less_mean(G: Array, T: Ints) -> Array:
     last = np.minimum(np.arange(G.shape[1]), T[:, None] - 1)
     return _centred(np.take_along_axis(G, last, axis=1))  # of G_{k, min(t, T_k − 1)}

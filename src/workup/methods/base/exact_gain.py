@@ -21,7 +21,7 @@ from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.base.queries import hops
 from workup.methods import EXACT_GAIN
 from workup.methods.base.outcome import malformed, score_each
-from workup.rl.credit import to_go
+from workup.rl.credit import one_step
 
 PENALTY = 0.2
 """Taken off an episode without a diagnosis, as the methods' own rewards do."""
@@ -45,10 +45,11 @@ def paid_by_gain(
 ) -> Sequence[Stage]:
     """The stages, each reinforcement paid by `exact_gain`; all others stay.
 
-    The advantage of a turn is the sum of the rewards from it on, less the group's mean there
-    (`to_go`). So a question is worth what it tells and what it lets later ones tell. Paid by its
-    own gain alone it would stop the policy early: a diagnosis tells nothing, and late questions
-    tell less than the average. Raises UserError where there is no such reward.
+    The advantage of a turn is its own reward and what asking on brings on average (`one_step`).
+    With its own gain alone a question would stop the policy early, since a diagnosis tells nothing
+    and late questions tell less than the average. With all rewards to come (`to_go`) a question
+    would be paid for what later ones happened to tell. Raises UserError where there is no such
+    reward.
     """
     if not any(isinstance(stage, GrpoStage) for stage in stages):
         raise UserError(
@@ -76,7 +77,9 @@ def paid_by_gain(
 
     reward = exact_gain(knowledge, source.items, environment)
     return [
-        GrpoStage(stage.name, reward, to_go(), fits=fits) if isinstance(stage, GrpoStage) else stage
+        GrpoStage(stage.name, reward, one_step(), fits=fits)
+        if isinstance(stage, GrpoStage)
+        else stage
         for stage in stages
     ]
 
