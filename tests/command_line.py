@@ -162,7 +162,10 @@ def steps_of(run: Path, stage: str = "") -> list[dict[str, Any]]:
 
 
 # The figures of a step that a clock decides.
-CLOCKED = ("seconds", "update_seconds", "scoring_seconds", "tokens_per_second")
+CLOCKED = (
+    *("seconds", "processor_seconds", "update_seconds", "scoring_seconds"),
+    "tokens_per_second",
+)
 
 
 def without(values: Mapping[str, Any], *names: str) -> dict[str, Any]:

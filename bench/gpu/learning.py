@@ -15,17 +15,14 @@ policy plays in the built-in clinic, to see on a processor that it works.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from workup.runs import Run
-
-Call = Callable[[Sequence[str]], int]
+from bench.learning import Call, Job, typed
 
 CONSULTATION, QUESTIONS, LIBRARY = "consultation", "questions", "library"
 METHODS = {
@@ -76,23 +73,6 @@ class Asked:
         if name == "mediq":
             return [QUESTIONS]
         return [each for each in METHODS if each != LIBRARY or self.index is not None]
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run: its folder, and the words behind `workup train`."""
-
-    out: Path
-    words: tuple[str, ...]
-
-    def run(self, call: Call) -> int:
-        """The command's status; a run that has ended is left alone."""
-        if (self.out / "config.yaml").exists():
-            with Run.open(self.out) as run:
-                if run.summary:
-                    return 0
-            return call(("resume", str(self.out)))
-        return call(("train", *self.words, "--out", str(self.out)))
 
 
 def chain(asked: Asked, name: str, grammar: str, seed: int) -> list[Job]:
@@ -148,13 +128,6 @@ def queue(asked: Asked, call: Call, at_once: int) -> list[str]:
         if len(ended) > 1:
             call(("compare", *ended, "--html", str(asked.out / f"{name}.html")))
     return failed
-
-
-def typed(words: Sequence[str]) -> int:
-    """`workup` with these words; its status."""
-    program = "import sys; from workup.cli.app import main; main()"
-    print("workup", *words, flush=True)
-    return subprocess.run([sys.executable, "-c", program, *words], check=False).returncode
 
 
 def main() -> None:

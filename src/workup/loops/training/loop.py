@@ -724,6 +724,7 @@ class Training:
     def _clock(self, name: str) -> None:
         """Starts the time of the stage `name`, to which logged lines belong from now on."""
         self.stage, self.last, self.scored = name, time.monotonic(), self._scoring()
+        self.worked = time.process_time()
         self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
         self.kept = self.last  # when its episodes were written
 
@@ -749,7 +750,9 @@ class Training:
         now = time.monotonic()
         seconds, self.last = now - self.last, now
         scored, self.scored = self.scored, self._scoring()
+        worked, self.worked = self.worked, time.process_time()
         line = {"stage": self.stage, "step": step, "seconds": seconds, **figures}
+        line["processor_seconds"] = self.worked - worked
         if self.scored > scored:
             line["scoring_seconds"] = self.scored - scored
         if self.collected:
