@@ -23,7 +23,7 @@ from workup.core.errors import UserError
 from workup.core.ports import Environment, Instruments, alone
 from workup.core.stages import GrpoStage, Stage
 from workup.environments.consultation import Consultation
-from workup.methods.base.exact_gain import LEAST, exact_gain, paid_by_gain, r
+from workup.methods.base.exact_gain import LEAST, exact_gain, paid_by_gain, potential, r
 from workup.roles.judges.exact import ExactJudge
 from workup.runs.settings import Settings, build, read, world
 
@@ -72,7 +72,7 @@ def told_by(case: Case, asked: Sequence[str], *, record: bool = True) -> list[di
 
 
 def scores(environment: Environment, case: Case, *scripts: Sequence[str]) -> list[Score]:
-    reward = exact_gain(KNOWLEDGE, ITEMS, environment)
+    reward = exact_gain(potential(KNOWLEDGE, ITEMS, environment))
     episodes = tuple(play(Script(*lines), environment, case) for lines in scripts)
     ((*marks,),) = asyncio.run(reward((episodes,), Instruments(ExactJudge())))
     return list(marks)
@@ -143,7 +143,7 @@ def test_an_answer_costs_no_more_than_the_least_probability_allows() -> None:
         def read(self, case: object, headings: object = None) -> dict[str, tuple[str, ...]]:
             return {}
 
-    reward = exact_gain(Sure(), ITEMS, WORLD)
+    reward = exact_gain(potential(Sure(), ITEMS, WORLD))
     episode = play(Script("<ask>fever</ask>", "<diagnose>Flu</diagnose>"), WORLD, CASES[0])
     ((score,),) = asyncio.run(reward(((episode,),), Instruments(ExactJudge())))
     assert score.turns == pytest.approx((math.log(LEAST / 0.5), 1.0))

@@ -7,13 +7,13 @@ question brought. What is lacking to it is no matter of credit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import log
 
-from workup.core.case import Case, Evidence, Item, Knowledge, Source
-from workup.core.episode import Batch, Episode, Score, Scores
+from workup.core.case import Case, Item, Knowledge, Source
+from workup.core.episode import Batch, Episode, Score, Scores, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Environment, Instruments, Reward
 from workup.core.stages import GrpoStage, Stage
@@ -22,6 +22,9 @@ from workup.environments.base.queries import hops
 from workup.methods import EXACT_GAIN
 from workup.methods.base.outcome import malformed, score_each
 from workup.rl.credit import one_step
+
+Potential = Callable[[Case, Sequence[Turn]], float]
+"""Φ(s): a case and the turns so far → how probable the truth is by then."""
 
 PENALTY = 0.2
 """Taken off an episode without a diagnosis, as the methods' own rewards do."""
@@ -45,11 +48,11 @@ def paid_by_gain(
 ) -> Sequence[Stage]:
     """The stages, each reinforcement paid by `exact_gain`; all others stay.
 
-    The advantage of a turn is its own reward and what asking on brings on average (`one_step`).
-    With its own gain alone a question would stop the policy early, since a diagnosis tells nothing
-    and late questions tell less than the average. With all rewards to come (`to_go`) a question
-    would be paid for what later ones happened to tell. Raises UserError where there is no such
-    reward.
+    The advantage of a turn is its own reward, and what is to be expected from there on less what
+    was before (`one_step`). With its own gain alone the policy would stop early, since a diagnosis
+    tells nothing and late questions tell less than the average. With all rewards to come (`to_go`)
+    a question would be paid for what later ones happened to tell. Raises UserError where there is
+    no such reward.
     """
     if not any(isinstance(stage, GrpoStage) for stage in stages):
         raise UserError(
@@ -75,17 +78,16 @@ def paid_by_gain(
                 f"so that reward={EXACT_GAIN} cannot pay for it"
             )
 
-    reward = exact_gain(knowledge, source.items, environment)
+    Φ = potential(knowledge, source.items, environment)
+    reward, credit = exact_gain(Φ), one_step(lambda case: Φ(case, ()))
     return [
-        GrpoStage(stage.name, reward, one_step(), fits=fits)
-        if isinstance(stage, GrpoStage)
-        else stage
+        GrpoStage(stage.name, reward, credit, fits=fits) if isinstance(stage, GrpoStage) else stage
         for stage in stages
     ]
 
 
-def exact_gain(knowledge: Knowledge, items: Sequence[Item], environment: Environment) -> Reward:
-    """The reward `r` of every episode, less PENALTY on the last turn of one without a diagnosis."""
+def potential(knowledge: Knowledge, items: Sequence[Item], environment: Environment) -> Potential:
+    """Φ(s) = log p(d* | e), in nats and at least log(LEAST); `r` says what e is."""
     reader = BayesDiagnoser(knowledge, items, environment.write, environment.about.known)
     place = {name: k for k, name in enumerate(knowledge.diagnoses)}
 
@@ -94,13 +96,19 @@ def exact_gain(knowledge: Knowledge, items: Sequence[Item], environment: Environ
     def posterior(evidence: tuple[tuple[str, tuple[str, ...]], ...]) -> Sequence[float]:
         return knowledge.posterior(dict(evidence))
 
-    def Φ(case: Case, evidence: Evidence) -> float:
-        p = posterior(tuple(sorted(evidence.items())))
+    def Φ(case: Case, past: Sequence[Turn]) -> float:
+        p = posterior(tuple(sorted(reader.evidence(case, past).items())))
         return log(max(p[place[case.truth.diagnosis]], LEAST))
 
+    return Φ
+
+
+def exact_gain(Φ: Potential) -> Reward:
+    """The reward `r` of every episode, less PENALTY on the last turn of one without a diagnosis."""
+
     def score(episode: Episode, acc: float) -> Score:
-        case, turns = episode.case, episode.turns
-        told = [Φ(case, reader.evidence(case, turns[:t])) for t in range(len(turns) + 1)]
+        turns = episode.turns
+        told = [Φ(episode.case, turns[:t]) for t in range(len(turns) + 1)]
         penalty = -PENALTY if malformed(episode) else 0.0
         parts = {"gain": told[-1] - told[0], "acc": acc, "malformed": penalty}
         return Score(r(told, acc + penalty), parts)
