@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from command_line import SMALL, Call, steps_of
-from handmade import CASES, DISEASES, ITEMS, KNOWLEDGE, POSITIVE, SOURCE, Script, play
+from handmade import CASES, DISEASES, ITEMS, POSITIVE, SOURCE, Script, play
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +22,7 @@ from workup.core.episode import DIAGNOSE, Score
 from workup.core.errors import UserError
 from workup.core.ports import Environment, Instruments, alone
 from workup.core.stages import GrpoStage, Stage
+from workup.environments.base.anchors import BayesDiagnoser, exact_reader
 from workup.environments.consultation import Consultation
 from workup.methods.base.exact_gain import LEAST, exact_gain, paid_by_gain, potential, r
 from workup.roles.judges.exact import ExactJudge
@@ -72,7 +73,9 @@ def told_by(case: Case, asked: Sequence[str], *, record: bool = True) -> list[di
 
 
 def scores(environment: Environment, case: Case, *scripts: Sequence[str]) -> list[Score]:
-    reward = exact_gain(potential(KNOWLEDGE, ITEMS, environment))
+    reader = exact_reader(SOURCE, environment)
+    assert reader is not None
+    reward = exact_gain(potential(reader))
     episodes = tuple(play(Script(*lines), environment, case) for lines in scripts)
     ((*marks,),) = asyncio.run(reward((episodes,), Instruments(ExactJudge())))
     return list(marks)
@@ -143,7 +146,7 @@ def test_an_answer_costs_no_more_than_the_least_probability_allows() -> None:
         def read(self, case: object, headings: object = None) -> dict[str, tuple[str, ...]]:
             return {}
 
-    reward = exact_gain(potential(Sure(), ITEMS, WORLD))
+    reward = exact_gain(potential(BayesDiagnoser(Sure(), ITEMS)))
     episode = play(Script("<ask>fever</ask>", "<diagnose>Flu</diagnose>"), WORLD, CASES[0])
     ((score,),) = asyncio.run(reward(((episode,),), Instruments(ExactJudge())))
     assert score.turns == pytest.approx((math.log(LEAST / 0.5), 1.0))

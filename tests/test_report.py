@@ -71,9 +71,9 @@ class Page(HTMLParser):
     def count(self, tag: str) -> int:
         return sum(found == tag for found, _ in self.tags)
 
-    def table(self, row: str) -> list[str]:
-        """The words after the first occurrence of `row`."""
-        return self.words[self.words.index(row) :]
+    def table(self, row: str, heading: str = "Result") -> list[str]:
+        """The words after the first occurrence of `row` below the heading."""
+        return self.words[self.words.index(row, self.words.index(heading)) :]
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +147,9 @@ def test_its_markup_is_sound(page: Page) -> None:
 
 def test_figures_take_their_colours_from_the_page(page: Page) -> None:
     svgs = re.findall(r"<svg.*?</svg>", page.source, re.DOTALL)
-    # learning 6, health 2 of the warm start and 4 of craft, dynamics, parts, categories, scatter 3
-    assert len(svgs) == 18
+    # over questions, learning 6, health 2 of the warm start and 4 of craft, dynamics, parts,
+    # categories, scatter 3
+    assert len(svgs) == 19
     assert set(re.findall(r"#[0-9a-f]{6}\b", " ".join(svgs))) == set()
     names = set(re.findall(r"var\(--([\w-]+)", page.source))
     assert names <= set(re.findall(r"--([\w-]+)\s*:", page.source)), (
@@ -510,7 +511,7 @@ def test_compare_pairs_common_cases_and_draws_all_curves(whole: Run, tmp_path: P
     assert "other − demo, paired over 30 cases" in stream.getvalue()
     assert f"page  {tmp_path}/c.html" in stream.getvalue()
     page = Page(tmp_path / "c.html")
-    assert page.count("svg") == 6 + 3 + 1, "learning, what was found, categories"
+    assert page.count("svg") == 1 + 6 + 3 + 1, "questions, learning, what was found, categories"
     assert {"demo", "other", "craft on clinic:s", "outcome on clinic:s"} <= set(page.words)
     common = [
         {

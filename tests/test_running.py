@@ -1,4 +1,4 @@
-"""`run_to_end`: a coroutine's result, with and without an event loop that is running already."""
+"""Coroutines run to their end, with and without a loop; items that a thread makes ahead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from workup.rl.running import run_to_end
+from workup.rl.running import ahead, run_to_end
 
 HERE: ContextVar[str] = ContextVar("HERE", default="nowhere")
 
@@ -248,3 +248,48 @@ def test_below_asyncio_run_the_second_ctrl_c_ends_the_work() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(main())
+
+
+def test_items_are_made_one_ahead_and_come_in_their_order() -> None:
+    made: list[int] = []
+    second = threading.Event()
+
+    def items() -> Iterator[int]:
+        for number in range(4):
+            made.append(number)
+            if number == 1:
+                second.set()
+            yield number
+
+    used = ahead(items())
+    assert next(used) == 0
+    assert second.wait(60)  # the next one is made although nobody has asked for it
+    assert set(made) == {0, 1}
+    assert [*used] == [1, 2, 3]
+    assert made == [0, 1, 2, 3]
+
+
+def test_what_making_an_item_raises_comes_in_its_place() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise ValueError("the second one")
+
+    used = ahead(items())
+    assert next(used) == 1
+    with pytest.raises(ValueError, match="the second one"):
+        next(used)
+
+
+def test_items_that_nobody_wants_any_more_are_not_made() -> None:
+    made: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(100):
+            made.append(number)
+            yield number
+
+    used = ahead(items())
+    next(used)
+    used.close()
+    assert len(made) <= 2
+    assert not any(thread.name.startswith("workup ahead") for thread in threading.enumerate())

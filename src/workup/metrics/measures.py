@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 from workup.core.episode import DIAGNOSE, MALFORMED, Ending, Episode
 from workup.core.ports import Environment
+from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.base.lists import candidates
 from workup.environments.base.searching import SEARCH
 from workup.metrics import facts
 from workup.metrics.documents import DOC_HIT, HIT_IF_SEARCHED, doc_hit
 from workup.metrics.metric import ANY, COUNT, PAGED, TABLES, Caveat, Metric, Where
+from workup.metrics.reading import EXACT_READER, read_right
 
 LISTS = "differential"  # the further measure that environments of ranked lists take by themselves
 SEARCHES = Metric(
@@ -35,6 +37,7 @@ METRICS = (
         macro="diagnosis",
         curve="Accuracy",
     ),
+    EXACT_READER,
     Metric(
         "macro_accuracy",
         "accuracy of each true diagnosis, averaged over the diagnoses",
@@ -107,13 +110,16 @@ def measure(
     correct: bool,
     environment: Environment,
     costs: Mapping[str, float] | None = None,
+    reader: BayesDiagnoser | None = None,
 ) -> dict[str, float | None]:
     """Every measure of one episode by name; None if it is undefined, so that averages leave it out.
 
     `environment` says what can be measured: whether findings can be asked for, and whether
-    documents can be searched.
+    documents can be searched. `reader` is the exact reader, where there is one and it is wanted.
 
     - accuracy: 0 or 1, `correct` as the judge saw it
+    - exact_reader: 0 or 1, whether `reader` names the truth (`workup.metrics.reading`); left out
+      without one
     - questions: actions other than the diagnosis, malformed ones included
     - recall (criticality recall), coverage, critical, noise, repeats: shares in [0, 1], see
       `workup.metrics.facts`; recall and coverage are undefined where nothing can be asked
@@ -134,6 +140,7 @@ def measure(
     malformed = sum(turn.action.kind == MALFORMED for turn in episode.turns)
     return {
         "accuracy": float(correct),
+        **({EXACT_READER.name: float(read_right(episode, reader))} if reader else {}),
         "questions": float(episode.questions),
         "recall": facts.criticality_recall(episode) if asks and facts.scored(episode) else None,
         "coverage": facts.coverage(episode) if asks else None,

@@ -21,6 +21,7 @@ from workup.report import (
     leaves,
     meanings,
     outcomes,
+    plane,
     regression,
     suite,
     tables,
@@ -28,6 +29,7 @@ from workup.report import (
 )
 from workup.report.curves import Curve
 from workup.report.page import category_caption, title
+from workup.report.plane import Plane
 from workup.report.regression import Regression
 from workup.report.rendering import render
 from workup.report.sheets import Sheet
@@ -373,10 +375,13 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
     marks = {each: entry for each in doctors if each in anchors and (entry := first.of(each))}
     ends = Ends(next(iter(before), None), None, anchors)
     looks = outcomes.looks([*rows, *before, *marks], ends)
+    levels = tables.levels_of({**rows, **before, **marks})
+    seeking = Plane.of(levels, ends, first.run.summary.get("stopped", {}))
     return {
-        "scatter": outcomes.against_accuracy(
-            tables.levels_of({**rows, **before, **marks}), looks, Curve("", [])
-        ),
+        "plane": plane.drawn(seeking, looks),
+        "plane_title": seeking.title,
+        "plane_caption": f"{seeking.caption} Anchors and start: {next(first.each)[0]}.",
+        "scatter": outcomes.against_accuracy(levels, looks, Curve("", [])),
         "category_figure": outcomes.by_category(found, looks),
         "category_caption": category_caption(found),
         "categories": found,

@@ -279,17 +279,23 @@ def _evaluations(ax: Axes, ends: Sequence[Estimate | None], steps: int) -> None:
 
 
 def _anchors(ax: Axes, means: Mapping[str, float]) -> None:
-    """A line per anchor, with its name to the right of the panel.
+    """A line per anchor, with its name to the right of the panel."""
+    for doctor, mean in means.items():
+        if math.isfinite(mean):
+            dashes = DASHES.get(doctor, (0, (1, 4)))
+            ax.axhline(mean, color=COLOURS["muted"], linewidth=1, linestyle=dashes)
+    beside(ax, means)
 
-    Names that would overlap are moved apart.
+
+def beside(ax: Axes, places: Mapping[str, float], line: float = 0.075) -> None:
+    """Doctors' names to the right of the panel, at these heights, moved apart where they overlap.
+
+    A line of text takes the share `line` of the panel's height, whose limits are set before.
     """
-    known = sorted((mean, doctor) for doctor, mean in means.items() if math.isfinite(mean))
-    for mean, doctor in known:
-        dashes = DASHES.get(doctor, (0, (1, 4)))
-        ax.axhline(mean, color=COLOURS["muted"], linewidth=1, linestyle=dashes)
+    known = sorted((place, doctor) for doctor, place in places.items() if math.isfinite(place))
     low, high = ax.get_ylim()
-    places = apart([mean for mean, _ in known], 0.075 * (high - low))
-    for (_, doctor), place in zip(known, places, strict=True):
+    moved = apart([place for place, _ in known], line * (high - low))
+    for (_, doctor), place in zip(known, moved, strict=True):
         style: dict[str, Any] = {
             "fontsize": 7,
             "color": COLOURS["muted"],

@@ -304,7 +304,7 @@ class PlainLive(Face):
         self._put(text)
 
     def table(self, summary: Mapping[str, Any]) -> None:
-        print_result(summary, Console(file=self._stream, width=100, highlight=False))
+        print_result(summary, Console(file=self._stream, width=110, highlight=False))
 
     def _line(self, progress: StageProgress) -> str:
         head = f"{progress.name}  {progress.unit} {progress.done:,}/{progress.total:,}"

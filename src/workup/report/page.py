@@ -12,8 +12,19 @@ from typing import Any
 from workup.core.episode import Ending
 from workup.core.statistics import RESAMPLES
 from workup.metrics.known import metric
-from workup.report import curves, dynamics, leaves, meanings, outcomes, suite, tables, transcripts
+from workup.report import (
+    curves,
+    dynamics,
+    leaves,
+    meanings,
+    outcomes,
+    plane,
+    suite,
+    tables,
+    transcripts,
+)
 from workup.report.curves import Curve
+from workup.report.plane import Plane
 from workup.report.rendering import render
 from workup.report.tables import Ends, Entries
 from workup.report.transcripts import Player
@@ -74,6 +85,7 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         "anchors": [doctor for doctor in entries if doctor in run.anchors],
         "failed": sum(entry["endings"].get(Ending.FAILED, 0) for entry in entries.values()),
         **_training(lines, entries, ends),
+        **_plane(run, entries, ends),
         "parts": tables.reward_parts(run, ends),
         **_evaluations(run, entries, ends, lines),
         **_transcripts(run, ends, withheld),
@@ -123,6 +135,16 @@ def _machine(versions: Mapping[str, Any]) -> str:
     threads = f", {versions['threads']} used" if versions.get("threads") else ""
     accelerator = f", {versions['accelerator']}" if versions.get("accelerator") else ""
     return f"{versions['processor']} ({versions.get('cpus')} cores{threads}){accelerator}"
+
+
+def _plane(run: Run, entries: Entries, ends: Ends) -> dict[str, Any]:
+    found = Plane.of(tables.levels_of(entries), ends, run.summary.get("stopped", {}))
+    looks = outcomes.looks(list(entries), ends)
+    return {
+        "plane": plane.drawn(found, looks),
+        "plane_title": found.title,
+        "plane_caption": found.caption,
+    }
 
 
 def _training(lines: Sequence[Mapping[str, Any]], entries: Entries, ends: Ends) -> dict[str, Any]:

@@ -85,10 +85,18 @@ class _Call(_Part):
     cost: Number
 
 
+class _Stop(_Part):
+    """An anchor that was stopped after some questions: `loops.evaluation.stopped.curves`."""
+
+    questions: Number
+    accuracy: _Figure
+
+
 class _Summary(_Part):
     seconds: Number | None = None
     calls: list[_Call] | None = None
     doctors: dict[str, _Entry] = {}
+    stopped: dict[str, list[_Stop]] = {}
 
 
 class _SuiteSummary(_Part):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from workup.core.episode import Ending, Score
 from workup.core.ports import Environment
+from workup.environments.base.anchors import BayesDiagnoser
 from workup.metrics.measures import measure
 from workup.runs.record import Outcome, Record
 
@@ -25,14 +26,17 @@ def measured_in(records: Iterable[Record | Outcome]) -> list[str]:
 
 
 def measured(
-    record: Record, environment: Environment, costs: Mapping[str, float] | None = None
+    record: Record,
+    environment: Environment,
+    costs: Mapping[str, float] | None = None,
+    reader: BayesDiagnoser | None = None,
 ) -> Record:
     """`record` with the measures of its episode, before those that it already has.
 
-    `environment` and `costs` are those of `measure`. Without a verdict nothing is measured: the
-    record stays as it is.
+    `environment`, `costs` and `reader` are those of `measure`. Without a verdict nothing is
+    measured: the record stays as it is.
     """
     if record.correct is None:
         return record
-    own = measure(record.episode, record.correct, environment, costs)
+    own = measure(record.episode, record.correct, environment, costs, reader)
     return replace(record, measures={**own, **record.measures})

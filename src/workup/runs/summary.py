@@ -28,12 +28,14 @@ def summarise(
     seconds: float,
     calls: Sequence[Mapping[str, Any]] = (),
     speed: Mapping[str, float] | None = None,
+    stopped: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Computes summary.json from the run's episodes, writes it, and returns it.
 
     `steps` and `seconds` are the whole run's, over all stages; `calls` what models in supporting
-    roles were asked and cost; `speed` how many episodes a second each doctor played. The run's
-    notes, such as a warning that the policy judges itself, are taken over from its configuration.
+    roles were asked and cost; `speed` how many episodes a second each doctor played; `stopped` how
+    accurate anchors are after each question (`workup.loops.evaluation.stopped`). The run's notes,
+    such as a warning that the policy judges itself, are taken over from its configuration.
     """
     head = {
         "name": run.name,
@@ -48,6 +50,7 @@ def summarise(
         **size,
         "anchors": list(run.anchors),
         "doctors": {doctor: describe(run, doctor) for doctor in run.doctors()},
+        **({"stopped": dict(stopped)} if stopped else {}),
     }
     run.write_summary(summary)
     return summary

@@ -12,6 +12,7 @@ from workup.metrics.metric import Where
 
 # What a training evaluates, in the order in which it is listed.
 STAGES = ("untrained", "warm start", "sft", "dpo", "trained")
+ORACLE = "oracle context"  # how the label of who reads the whole record in one turn ends
 DASH = "–"
 
 

@@ -76,7 +76,7 @@ def play(
         person.show(yours.turns[-1].observation)
     others = {label: round_.run(doctor, case) for label, doctor in round_.rivals(against).items()}
     records = [round_.judge(label, episode) for label, episode in {"you": yours, **others}.items()]
-    review(console, source, records, craft.Settings(), played.max_turns)
+    review(console, source, played, records, craft.Settings())
     return records
 
 

@@ -18,7 +18,8 @@ from rich.text import Text
 from workup.cli.play.person import printable
 from workup.core.case import Case, Evidence, Fact, Source
 from workup.core.episode import DIAGNOSE, Episode, Turn
-from workup.environments.base.anchors import BayesDiagnoser, FullInformationDoctor
+from workup.core.ports import Environment
+from workup.environments.base.anchors import FullInformationDoctor, exact_reader
 from workup.methods import craft
 from workup.methods.base.outcome import malformed
 from workup.metrics.facts import scored
@@ -35,16 +36,20 @@ _MEASURES = {"recall": "CR", "critical": "critical", "noise": "noise"}
 
 
 def review(
-    console: Console, source: Source, records: Sequence[Record], settings: craft.Settings, T: int
+    console: Console,
+    source: Source,
+    environment: Environment,
+    records: Sequence[Record],
+    settings: craft.Settings,
 ) -> None:
     """Prints the review of one case; `records` are everyone's episodes of it, the person's first.
 
-    `T` is how many actions everyone had.
+    They were played in `environment`.
     """
     yours = records[0]
     _verdict(console, yours)
     _findings(console, yours, settings)
-    _reward(console, yours, settings, T)
+    _reward(console, yours, settings, environment.max_turns)
     if len(records) > 1:
         _side_by_side(console, records)
     if source.knowledge is None:
@@ -54,7 +59,7 @@ def review(
         )
         console.print(Text(note, style="dim"))
     else:
-        _Tutor(source, yours.episode).print(console)
+        _Tutor(source, environment, yours.episode).print(console)
 
 
 def _verdict(console: Console, record: Record) -> None:
@@ -239,10 +244,11 @@ def _answer(record: Record) -> Text:
 class _Tutor:
     """How the exact posterior moved with each question, and each question's expected gain."""
 
-    def __init__(self, source: Source, episode: Episode) -> None:
-        assert source.knowledge is not None
-        self.knowledge, self.items, self.episode = source.knowledge, source.items, episode
-        self._bayes = BayesDiagnoser(source.knowledge, source.items)
+    def __init__(self, source: Source, environment: Environment, episode: Episode) -> None:
+        reader = exact_reader(source, environment)
+        assert reader is not None, "the source has a model of its cases"
+        self.knowledge, self.items, self.episode = reader.knowledge, source.items, episode
+        self._bayes = reader
 
     def print(self, console: Console) -> None:
         title = "\nWhat the evidence said (exact posterior; ← is the truth)"

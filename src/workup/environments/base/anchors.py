@@ -14,9 +14,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from workup.core.case import Case, Evidence, Item, Knowledge, evidence_of
+from workup.core.case import Case, Evidence, Item, Knowledge, Source, evidence_of
 from workup.core.episode import DIAGNOSE, Completion, Episode, Message, Turn
-from workup.core.ports import Act, Sampling
+from workup.core.ports import Act, Environment, Sampling
 from workup.core.text import tagged
 from workup.rl.rollout import seed_key
 
@@ -90,6 +90,17 @@ class BayesDiagnoser:
 
     def most_probable(self, evidence: Evidence) -> str:
         return self.knowledge.diagnoses[int(np.argmax(self.knowledge.posterior(evidence)))]
+
+
+def exact_reader(source: Source, environment: Environment) -> BayesDiagnoser | None:
+    """Who reads encounters with cases of `source` in `environment` by the source's own model.
+
+    None where the source has no model of its cases.
+    """
+    if source.knowledge is None:
+        return None
+    known = environment.about.known
+    return BayesDiagnoser(source.knowledge, source.items, environment.write, known)
 
 
 class FullInformationDoctor(BayesDiagnoser):

@@ -18,8 +18,10 @@ from workup.core.ports import Doctor, Environment, Instruments, Judge, Model, Re
 from workup.core.stages import Settle
 from workup.doctors.hybrid import Diagnoser, conclude, whole_record
 from workup.doctors.strategies import Searcher
+from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.consultation import Consultation
 from workup.metrics.extra import Measure, Models, Values, open_measures, take
+from workup.metrics.reading import reader_of
 from workup.rl.rollout import Play, ToPlay, check_failures, rollout, seed_key
 from workup.rl.running import run_to_end
 from workup.roles.judges.verdicts import Verdicts
@@ -41,6 +43,7 @@ class Examination:
     """The evaluation of a run: the same cases, seeds and judge for every doctor.
 
     `reward` scores the episodes as training does, so that the report can show the reward's parts.
+    `reader` is the exact reader, where there is one.
     """
 
     environment: Environment
@@ -57,6 +60,7 @@ class Examination:
     max_failed: float = 0.2
     costs: Mapping[str, float] = field(default_factory=dict)
     measures: Sequence[Measure] = ()
+    reader: BayesDiagnoser | None = None
 
     @classmethod
     def of(
@@ -80,8 +84,9 @@ class Examination:
                 f"{source.name} holds no test case; a file needs at least a handful of cases to "
                 f"hold some out ({FOLDED})"
             )
-        costs = {item.name: item.cost for item in source.items}
-        made = cls(environment, source.test, judge, settings, costs=costs, **more)  # type: ignore[arg-type]
+        more["costs"] = {item.name: item.cost for item in source.items}
+        more["reader"] = reader_of(source, environment)
+        made = cls(environment, source.test, judge, settings, **more)  # type: ignore[arg-type]
         specs = list(dict.fromkeys((*environment.about.measures, *settings.measures)))
         return replace(made, measures=open_measures(specs, made.played, models))
 
@@ -223,7 +228,7 @@ async def judged(
     if episode.ending is Ending.FAILED:
         correct = None
     record = Record(label, episode, sample=sample, correct=correct, measures=further)
-    return measured(record, examination.environment, examination.costs)
+    return measured(record, examination.environment, examination.costs, examination.reader)
 
 
 async def scored(

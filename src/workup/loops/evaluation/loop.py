@@ -18,7 +18,7 @@ from workup.doctors import strategies
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.hybrid import Diagnoser, TranscriptDiagnoser
 from workup.doctors.strategies import Driven, Searcher, Strategy
-from workup.environments.base.anchors import BayesDiagnoser, FullInformationDoctor
+from workup.environments.base.anchors import FullInformationDoctor, exact_reader
 from workup.environments.consultation import Consultation
 from workup.loops.evaluation.examination import (
     Examination,
@@ -29,6 +29,7 @@ from workup.loops.evaluation.examination import (
     searching,
 )
 from workup.loops.evaluation.remarks import remarks
+from workup.loops.evaluation.stopped import curves
 from workup.loops.frame import Frame, create, evaluate, finish
 from workup.loops.supporting import SupportingRoles
 from workup.models import samplers
@@ -49,6 +50,7 @@ from workup.runs.settings import (
     world,
 )
 from workup.runs.summary import repeats, summarise
+from workup.runs.words import ORACLE
 
 BAYES = "bayes"  # the name of the one who concludes by the source's own model
 
@@ -129,6 +131,7 @@ def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], li
             seconds=time.monotonic() - began,
             calls=evaluation.supporting.calls,
             speed=speed,
+            stopped=curves(run, evaluation.source, evaluation.environment),
         )
         first = next(iter(players))
         rate = f"speed   {first}: {speed[first]:.2f} episodes a second" if first in speed else ""
@@ -251,7 +254,7 @@ class Evaluation(Frame):
             (diagnoser, reader), other = self._diagnosers(self.conclude), self.conclude.label
             record = Consultation(self.source.items, self.source.diagnoses)
             players[f"{label}, {other} concludes"] = hybrid(gatherer, diagnoser)
-            players[f"{other}, oracle context"] = oracle(reader, record)
+            players[f"{other}, {ORACLE}"] = oracle(reader, record)
         others = known if self.settings.evaluation.anchors else {}
         return {
             **players,
@@ -277,20 +280,19 @@ class Evaluation(Frame):
 
     def _diagnosers(self, concluding: Resolved) -> tuple[Diagnoser, Diagnoser]:
         """The one who concludes from a transcript, and the one who has the whole record."""
-        environment, knowledge = self.examination.environment, self.source.knowledge
+        environment, source = self.examination.environment, self.source
         if concluding.name != BAYES:
             sampling = Sampling(environment.stop, self.settings.max_tokens or 256)
             doctor = self._driven(concluding).doctor
             policy = TranscriptDiagnoser(doctor, environment, sampling)
             return policy, policy
-        if knowledge is None:
+        exact = exact_reader(source, environment)
+        if exact is None:
             raise UserError(
-                f"conclude=bayes needs a model of the cases, which {self.source.name} does not have"
+                f"conclude=bayes needs a model of the cases, which {source.name} does not have"
             )
-        items, write = self.source.items, environment.write
-        exact = BayesDiagnoser(knowledge, items, write, environment.about.known)
         # In a whole record what is not mentioned is normal.
-        return exact, FullInformationDoctor(knowledge, items, write)
+        return exact, FullInformationDoctor(exact.knowledge, source.items, environment.write)
 
 
 def encounter(settings: PolicySettings, policy: Resolved) -> World:

@@ -42,6 +42,7 @@ from workup.engines import EngineJob
 from workup.engines.settings import OWN_TEACHER, PreferenceSettings, TuningSettings
 from workup.loops.evaluation.examination import FOLDED, Examination, Player, playing
 from workup.loops.evaluation.remarks import remarks
+from workup.loops.evaluation.stopped import curves
 from workup.loops.frame import Frame, create, evaluate, finish
 from workup.loops.supporting import SupportingRoles
 from workup.loops.training import warm
@@ -53,7 +54,7 @@ from workup.methods.base.exact_gain import paid_by_gain
 from workup.models import samplers
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
-from workup.rl.running import run_to_end
+from workup.rl.running import ahead, run_to_end
 from workup.runs import Record, Run
 from workup.runs.folder import CHECKPOINTS, free
 from workup.runs.policies import TRAINABLE, own_judges, resolve
@@ -473,7 +474,7 @@ class Training:
             return steps
         self._begin(stage.name, "sft", steps)
         with _interruptible(self.engine):
-            self.engine.sft(self._demonstrations(stage), steps, s.sft)
+            self.engine.sft(ahead(self._demonstrations(stage)), steps, s.sft)
         if store is not None and self.engine.processes.is_main:
             store.save(partial(self.engine.live.save, merged=False))
         return steps
@@ -636,7 +637,11 @@ class Training:
                 self._examine(playing(doctor), label)
         seconds = sum(line.get("seconds", 0.0) for line in self.disk.metrics())
         summary = summarise(
-            self.disk, steps=steps, seconds=seconds, calls=self.plan.supporting.calls
+            self.disk,
+            steps=steps,
+            seconds=seconds,
+            calls=self.plan.supporting.calls,
+            stopped=curves(self.disk, self.plan.source, self.plan.environment),
         )
         finish(self.disk, summary, self.plan.supporting.notes, self.live)
         self.live.note(f"look    workup play {self.settings.cases} --against {self.disk.path}")

@@ -12,12 +12,12 @@ from functools import lru_cache
 from itertools import pairwise
 from math import log
 
-from workup.core.case import Case, Item, Knowledge, Source
+from workup.core.case import Case, Source
 from workup.core.episode import Batch, Episode, Score, Scores, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Environment, Instruments, Reward
 from workup.core.stages import GrpoStage, Stage
-from workup.environments.base.anchors import BayesDiagnoser
+from workup.environments.base.anchors import BayesDiagnoser, exact_reader
 from workup.environments.base.queries import hops
 from workup.methods import EXACT_GAIN
 from workup.methods.base.outcome import malformed, score_each
@@ -65,20 +65,20 @@ def paid_by_gain(
             f"reward={EXACT_GAIN} pays what a question tells, and in this environment nothing can "
             "be asked for one by one: leave it out"
         )
-    if (knowledge := source.knowledge) is None:
+    if (reader := exact_reader(source, environment)) is None:
         raise UserError(
             f"reward={EXACT_GAIN} needs a model of the cases, which {source.name} does not have: "
             "leave it out"
         )
 
     def fits(case: Case) -> None:
-        if case.truth.diagnosis not in knowledge.diagnoses:
+        if case.truth.diagnosis not in reader.knowledge.diagnoses:
             raise UserError(
                 f"case '{case.id}': the model of the cases does not know '{case.truth.diagnosis}', "
                 f"so that reward={EXACT_GAIN} cannot pay for it"
             )
 
-    Φ = potential(knowledge, source.items, environment)
+    Φ = potential(reader)
     reward, credit = exact_gain(Φ), one_step(lambda case: Φ(case, ()))
     return [
         GrpoStage(stage.name, reward, credit, fits=fits) if isinstance(stage, GrpoStage) else stage
@@ -86,15 +86,14 @@ def paid_by_gain(
     ]
 
 
-def potential(knowledge: Knowledge, items: Sequence[Item], environment: Environment) -> Potential:
+def potential(reader: BayesDiagnoser) -> Potential:
     """Φ(s) = log p(d* | e), in nats and at least log(LEAST); `r` says what e is."""
-    reader = BayesDiagnoser(knowledge, items, environment.write, environment.about.known)
-    place = {name: k for k, name in enumerate(knowledge.diagnoses)}
+    place = {name: k for k, name in enumerate(reader.knowledge.diagnoses)}
 
     # Episodes share their first answers. Sorted, equal evidence is summed in one order.
     @lru_cache(maxsize=1 << 15)
     def posterior(evidence: tuple[tuple[str, tuple[str, ...]], ...]) -> Sequence[float]:
-        return knowledge.posterior(dict(evidence))
+        return reader.knowledge.posterior(dict(evidence))
 
     def Φ(case: Case, past: Sequence[Turn]) -> float:
         p = posterior(tuple(sorted(reader.evidence(case, past).items())))
