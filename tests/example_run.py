@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from workup import methods
 from workup.core.case import Case, Fact, Kind, Truth
 from workup.core.episode import (
     Action,
@@ -28,6 +29,7 @@ from workup.core.episode import (
 from workup.environments.consultation import Consultation
 from workup.metrics.measures import measure
 from workup.runs import Record, Run, versions
+from workup.runs.settings import Settings, world
 
 # disease → (category, pathognomonic, significant, supportive)
 DISEASES: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
@@ -323,19 +325,11 @@ def make(
     seed: int = 0,
 ) -> Run:
     """Write a whole run."""
+    own = methods.load(method)
     config = {
-        "method": method,
-        "cases": "clinic:s",
-        "split": 0,
-        "policy": "tiny",
-        "seed": seed,
-        "steps": steps,
-        "group": 8,
-        "batch": 16,
-    }
-    config |= {
-        "reward": {"alpha": 1.0, "beta": 0.5, "lambda": 0.1},
-        "engine": {"lr": 3e-4, "lora": None},
+        **Settings(method=method, seed=seed, steps=steps).model_dump(mode="json"),
+        "environment": world({}, own.environment).config,
+        "reward": own.settings().model_dump(mode="json"),
     }
     run = Run.create(
         path,

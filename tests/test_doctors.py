@@ -25,6 +25,7 @@ from workup.environments.base.anchors import (
     RandomDoctor,
 )
 from workup.environments.base.recorded import CONCLUDE
+from workup.environments.base.teacher import drawn_items
 from workup.environments.consultation import Consultation
 
 WORLD = Consultation(ITEMS, DISEASES, max_turns=5)
@@ -208,31 +209,30 @@ def test_the_whole_record_shows_every_fact() -> None:
 def test_demonstrations_are_true_dialogues() -> None:
     made = [Teaching().demonstrate(SOURCE, WORLD, 5, index) for index in range(200)]
     assert made == [Teaching().demonstrate(SOURCE, WORLD, 5, index) for index in range(200)]
-    assert 60 < sum(not demonstration.imitate for demonstration in made) < 140
+    assert 60 < sum(bool(demonstration.branches) for demonstration in made) < 140
     patients = {WORLD.open(patient): patient for patient in CASES}
     for demonstration in made:
         patient = patients[demonstration.opening]
         diagnosis = f"<diagnose>{patient.truth.diagnosis}</diagnose>"
-        exchanges = demonstration.exchanges[: -1 if demonstration.imitate else None]
+        *exchanges, last = demonstration.exchanges
+        assert last == (diagnosis, ())
         for said, answer in exchanges:
             action = WORLD.read(said)
             assert action.errors == 0
             assert answer == WORLD.reply(patient, action).messages
             assert action.content[0] not in {fact.item for fact in patient.given}
         assert len({said for said, _ in exchanges}) == len(exchanges) <= 4
-        if demonstration.imitate:
-            assert demonstration.exchanges[-1] == (diagnosis, ())
-            assert demonstration.branches == ()
-        else:
+        if demonstration.branches:
             begun = "<diagnose>"
+            assert len(exchanges) == 4
             assert demonstration.branches == tuple(
-                (before, begun, diagnosis.removeprefix(begun)) for before in range(5)
+                (before, begun, diagnosis.removeprefix(begun)) for before in range(4)
             )
 
 
 def test_focus_draws_from_what_the_patient_has() -> None:
     def share(focus: float) -> float:
-        teaching = Teaching(textbook_share=1, focus=focus)
+        teaching = Teaching(textbook_share=1, focus=focus, popularity=0)
         only = Source("one", CASES[:1], (), ITEMS, DISEASES)
         first = [
             teaching.demonstrate(only, WORLD, 0, index).exchanges[0][1][0].content
@@ -243,6 +243,23 @@ def test_focus_draws_from_what_the_patient_has() -> None:
     assert share(1.0) == 1.0
     assert abs(share(0.0) - 3 / 7) < 0.1
     assert abs(share(0.5) - (0.5 + 0.5 * 3 / 7)) < 0.1
+
+
+def test_popular_items_are_asked_first_and_each_opening_has_its_own() -> None:
+    """The oracle: the shares of a first draw in proportion to (1 + rank)^−popularity."""
+    counts: dict[str, Counter[str]] = {}
+    for opened in ("cold", "rash"):
+        rng = np.random.default_rng(3)
+        counts[opened] = Counter(
+            drawn_items(CASES[0], SOURCE, {opened}, 1, 0.0, rng, 2.0)[0].name for _ in range(4_000)
+        )
+    weights = (1.0 + np.arange(len(ITEMS))) ** -2.0
+    expected = 4_000 * weights / weights.sum()
+    for found in counts.values():
+        seen = np.array(sorted((found[item.name] for item in ITEMS), reverse=True))
+        assert np.abs(seen - expected).max() < 4 * np.sqrt(expected.max())
+    favourites = [found.most_common(1)[0][0] for found in counts.values()]
+    assert favourites[0] != favourites[1]
 
 
 def test_no_demonstrations_without_items() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from clinical_layouts import packet, referring, written
-from command_line import Call
+from command_line import Call, forked
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +23,9 @@ from workup.core.errors import UserError
 from workup.loops.training import folds, loop
 from workup.runs import Record, Run
 from workup.runs.estimates import estimate
+from workup.runs.onward import command
 from workup.runs.policies import resolve
+from workup.runs.rising import told
 from workup.runs.settings import PolicySettings, Settings, build
 
 CASES = 10
@@ -172,6 +175,26 @@ def test_its_steps_are_the_mean_of_those_of_the_folds(crossed: Run) -> None:
             assert line.get(name) == (pytest.approx(fmean(known)) if known else None)
     last, theirs = ours[-1]["parts"], [lines[-1]["parts"] for lines in logged]
     assert last == {name: pytest.approx(fmean(p[name] for p in theirs)) for name in last}
+
+
+def test_it_says_how_the_training_of_each_fold_ended(crossed: Run) -> None:
+    entry = crossed.summary["learning"]
+    each = {split: Run.open(crossed.path / part) for split, part in crossed.parts.items()}
+    assert entry["folds"] == {split: run.summary["learning"] for split, run in each.items()}
+    assert [fold["updates"] for fold in entry["folds"].values()] == [2, 2]
+    assert told(entry).endswith("; fold by fold: 2 too short to tell")
+
+
+def test_the_command_that_goes_on_goes_on_fold_by_fold(crossed: Run) -> None:
+    line = shlex.split(command(crossed, "grpo"))
+    done = forked(*line[1:], cwd=crossed.path.parent)
+    assert done.returncode == 0, done.stderr[-2000:]
+    with Run.open(line[-1]) as after:
+        assert after.parts == crossed.parts
+        assert played(after).keys() == played(crossed).keys()
+        for part in after.parts.values():
+            before = Run.open(after.path / part).config["trained_before"]
+            assert [one["run"] for one in before] == [str(crossed.path / part)]
 
 
 def test_a_fold_by_itself_is_the_same_run(crossed: Run, own: str, tmp_path: Path) -> None:

@@ -173,11 +173,3 @@ def test_probes_branch_off_where_the_policy_would_speak() -> None:
     assert [int(packed.parents[s]) for s in starts] == [4, 15]
     assert chr(packed.tokens[5]) == "a"
     assert chr(packed.tokens[16]) == "f"
-
-
-def test_only_the_probes_are_imitated_when_asked() -> None:
-    only = Demonstration(
-        DEMONSTRATION.opening, DEMONSTRATION.exchanges, DEMONSTRATION.branches, imitate=False
-    )
-    packed = pack(token_tree(only, Letters()))
-    assert [chr(i) for i in packed.tokens[packed.labelled]] == ["p", "q", "r"]

@@ -428,14 +428,12 @@ class Demonstration:
 
     Each of `branches` is (number of exchanges before it, beginning of the completion, its rest). It
     branches off the transcript there: it sees the same past, and nothing after it sees it. Only the
-    rest is imitated. With `imitate` False the exchanges are context, and only branches are trained
-    on.
+    rest is imitated.
     """
 
     opening: tuple[Message, ...]
     exchanges: tuple[tuple[str, tuple[Message, ...]], ...]
     branches: tuple[tuple[int, str, str], ...] = ()
-    imitate: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,8 +441,8 @@ class Teaching:
     """What a method wants of the demonstrations of a warm start.
 
     `summary_share` of the demonstrations are summaries. Of the others `textbook_share` are textbook
-    records, and the rest dialogues. Both shares are within [0, 1]. The dialogues are random, or if
-    there is a `doctor`, what that one does.
+    records, and the rest dialogues. Both shares are within [0, 1]. In both the questions are drawn
+    at random. If there is a `doctor`, they are what that one does with the case, to its diagnosis.
 
     In a summary some of the patient's findings stand as lines behind the presentation. A reward
     that asks how probable the diagnosis is given some facts writes its prompts so.
@@ -456,13 +454,19 @@ class Teaching:
     patient, so that the learned posterior is a little off the exact one. Criticality plays no part
     in the choice, because it depends on the diagnosis.
 
-    An environment in which nothing can be asked for has demonstrations of its own. There too
-    `doctor` plays the encounters that are imitated from their opening to the diagnosis.
+    Items are not equally popular: of those left, the one of rank r = 0, 1, … is drawn in proportion
+    to (1 + r)^−popularity. Each set of items that an opening tells has ranks of its own, at random.
+    Without this a repeated question is hardly unlikely: with k of n items asked, a policy that
+    forgets them loses log(n / (n − k)) nats, too little to learn to remember them.
+
+    An environment in which nothing can be asked for has demonstrations of its own. There too the
+    `doctor` plays where else random searches or orders are shown.
     """
 
     textbook_share: float = 0.5
     focus: float = 0.5
     summary_share: float = 0.0
+    popularity: float = 1.5
     doctor: Doctor | None = None
 
     def demonstrate(

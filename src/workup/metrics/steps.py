@@ -10,6 +10,14 @@ from workup.metrics.metric import ANY, COUNT, Metric, Where
 REWARD = Metric(
     "reward", "mean of the episodes' rewards", range=ANY, where=Where.NOWHERE, curve="Reward"
 )
+RISE = Metric(
+    "rise",
+    "whether the reward still rose when training ended: the mean of the last quarter of the "
+    "updates less that of the quarter before, with a 95 % interval over the updates",
+    "reward at the end",
+    range=ANY,
+    where=Where.NOWHERE,
+)
 SEARCHED = (
     Metric("kept", "share of the cases of which an episode was kept", rank=1010, where=Where.LIVE),
     Metric(
@@ -66,4 +74,4 @@ ENGINE = (
         where=Where.NOWHERE,
     ),
 )
-METRICS = (REWARD, *SEARCHED, *ENGINE)
+METRICS = (REWARD, RISE, *SEARCHED, *ENGINE)

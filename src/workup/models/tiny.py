@@ -63,7 +63,10 @@ def build(
         num_key_value_heads=settings.heads,
         head_dim=max(16, settings.width // settings.heads),
         max_position_embeddings=settings.context,
-        tie_word_embeddings=True,
+        # Own output weights, and rotations that hardly blur content: so it learns sooner to look up
+        # what it has asked.
+        tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
         initializer_range=0.05,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,

@@ -6,6 +6,7 @@ A table, paired differences, a regression, curves, transcripts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rich.console import Console
 from workup.core.errors import UserError
 from workup.core.statistics import Estimate
 from workup.metrics.known import metric
+from workup.metrics.steps import RISE
 from workup.report import (
     curves,
     dynamics,
@@ -40,6 +42,7 @@ from workup.runs import Run
 from workup.runs.estimates import common
 from workup.runs.files import write_json, write_whole
 from workup.runs.policies.unseen import alike
+from workup.runs.rising import Learning, learning, with_sign
 from workup.runs.words import DASH, columns, number, plus_minus
 
 REGRESSION = "what success goes with (logistic regression)"
@@ -150,7 +153,10 @@ def _refuse_twice(runs: Sequence[Run]) -> None:
 
 
 def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.DoctorRow]]:
-    """What the runs began with, the compared doctors, and the first side's anchors."""
+    """What the runs began with, the compared doctors, and the first side's anchors.
+
+    Where a side was trained, the first column is how that ended.
+    """
     first = sides[0].run
     anchors = {
         doctor: entry
@@ -158,10 +164,22 @@ def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.DoctorRow]]:
         if doctor in first.anchors and (entry := sides[0].of(doctor))
     }
     ends = {side.row: side.entry for side in sides}
-    return tables.headline(
+    metrics, rows = tables.headline(
         {**_began(sides, "untrained"), **_began(sides, "warm start"), **ends, **anchors},
         Ends(None, None, first.anchors),
     )
+    rises = {side.row: _rise_cell(side) for side in sides if side.learned}
+    if not rises:
+        return metrics, rows
+    other = tables.Cell(DASH)
+    rows = [replace(row, cells=[rises.get(row.name, other), *row.cells]) for row in rows]
+    return [RISE.name, *metrics], rows
+
+
+def _rise_cell(side: Side) -> tables.Cell:
+    """How the training of its policies ended; below it how far the reward rose, of a single run."""
+    rises = [Learning.from_json(entry).reward for entry in side.learned.values()]
+    return tables.Cell(side.ended, with_sign(rises[0]) if len(rises) == 1 and rises[0] else "")
 
 
 def _began(sides: Sequence[Side], doctor: str) -> dict[str, Mapping[str, Any]]:
@@ -185,7 +203,7 @@ def _began(sides: Sequence[Side], doctor: str) -> dict[str, Mapping[str, Any]]:
 
 def _results(sides: Sequence[Side]) -> Sheet:
     metrics, rows = _rows(sides)
-    standing = columns(side.entry for side in sides)
+    standing = (RISE.name, *columns(side.entry for side in sides))
     shown = [place for place, name in enumerate(metrics) if name in standing]
     of_size: dict[str, list[str]] = {}
     for row in rows:
@@ -232,6 +250,8 @@ def _by_seed(sides: Sequence[Side], measure: str) -> Sheet:
 def _seed_cell(side: Side, metric: str) -> tables.Cell:
     """The mean over the seeds with its interval, and below it each seed's own figure."""
     found = side.entry.get(metric)
+    if metric == RISE.name:
+        return tables.Cell(DASH, " ".join(entry["verdict"] for entry in side.learned.values()))
     if not side.pooled or not isinstance(found, Mapping):
         return tables.Cell(DASH)
     over = Estimate.from_json(found["over_seeds"])
@@ -303,17 +323,23 @@ def _dynamics(sides: Sequence[Side]) -> Sheet:
 
     Columns that no run has are left out.
     """
-    each = [curves.averaged(name, [list(run.metrics())]) for s in sides for name, run in s.each]
-    rows = {curve.label: dynamics.compared(curve) for curve in each if curve.lines}
+    rows = {}
+    for name, run in (each for side in sides for each in side.each):
+        lines = list(run.metrics())
+        curve = curves.averaged(name, [lines])
+        if curve.lines:
+            found = learning(lines)
+            rise = with_sign(found.reward) if found and found.reward else DASH
+            rows[name] = [*dynamics.compared(curve), rise]
+    titles = (*dynamics.COMPARED, RISE.title)
     shown = [
-        place
-        for place in range(len(dynamics.COMPARED))
-        if any(row[place] != DASH for row in rows.values())
+        place for place in range(len(titles)) if any(row[place] != DASH for row in rows.values())
     ]
     return Sheet(
-        ["", *(dynamics.COMPARED[place] for place in shown)],
+        ["", *(titles[place] for place in shown)],
         [[label, *(row[place] for place in shown)] for label, row in rows.items()],
-        "training, late stage: the last 30 % of the steps",
+        "training, late stage: the last 30 % of the steps; the reward's last quarter of updates "
+        "less the one before",
     )
 
 

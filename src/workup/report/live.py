@@ -196,6 +196,7 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
     """All evaluated doctors, from lower to upper anchors, in as many tables as the width needs."""
     from workup.report import suite  # loads what draws reports, which takes a second
     from workup.report.sheets import Sheet
+    from workup.runs import rising
 
     if summary.get("kind") == suite.KIND:
         for sheet in suite.sheets(summary):
@@ -220,6 +221,11 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
         styles={place: bold.get(name, "") for place, name in enumerate(ranked)},
     ).show(console)
     _warn(warnings.lines({name: doctors[name] for name in ranked}), console)
+    if (learned := summary.get("learning")) is not None:
+        console.print(Text(f"reward  {rising.told(learned)}"))
+        if "go_on" in learned:  # in one piece: it is there to be copied
+            console.print(Text(f"go on   {learned['go_on']}"), soft_wrap=True)
+        console.print()
 
 
 def _all_understood(entries: Iterable[Mapping[str, Any]]) -> str:

@@ -30,6 +30,7 @@ from workup.report.tables import Ends, Entries
 from workup.report.transcripts import Player
 from workup.runs import Run, warnings
 from workup.runs.files import write_whole
+from workup.runs.rising import told
 from workup.runs.words import adds_up, duration, in_order
 
 ENDING_CLASS = dict(zip(Ending, ("e-diagnosed", "e-turns", "e-tokens", "e-failed"), strict=True))
@@ -85,6 +86,8 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         "anchors": [doctor for doctor in entries if doctor in run.anchors],
         "failed": sum(entry["endings"].get(Ending.FAILED, 0) for entry in entries.values()),
         **_training(lines, entries, ends),
+        "learned": told(learned) if (learned := run.summary.get("learning")) else "",
+        "go_on": (learned or {}).get("go_on"),
         **_plane(run, entries, ends),
         "parts": tables.reward_parts(run, ends),
         **_evaluations(run, entries, ends, lines),

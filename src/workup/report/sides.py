@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from workup.core.episode import Ending
@@ -13,9 +14,10 @@ from workup.report.seeds import SeedGroup, Traits
 from workup.report.tables import Change, Ends
 from workup.runs import Run, warnings
 from workup.runs.estimates import Seeds, value
-from workup.runs.policies.unseen import alike, played_cases
+from workup.runs.policies.unseen import alike, played_cases, start_of
+from workup.runs.rising import LearningVerdict
 from workup.runs.summary import describe_seeds, lead
-from workup.runs.words import STAGES
+from workup.runs.words import DASH, STAGES
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,34 @@ class Side:
         }
         return describe_seeds(found, self.run.seed) if found else None
 
+    @cached_property
+    def learned(self) -> dict[str, Mapping[str, Any]]:
+        """How the training of each seed's policy ended (`summary.describe_learning`), by seed."""
+        found = {seed: _learned(run) for seed, run in self.runs.items()}
+        return {seed: entry for seed, entry in found.items() if entry is not None}
+
+    @property
+    def ended(self) -> str:
+        """ "rising", or "1 of 3 rising" where seeds differ; a dash where nothing was reinforced."""
+        verdicts = [entry["verdict"] for entry in self.learned.values()]
+        if len(set(verdicts)) > 1:
+            up = LearningVerdict.RISING
+            return f"{verdicts.count(up)} of {len(verdicts)} {up}"
+        return next(iter(verdicts), DASH).removesuffix(" to tell")
+
     @property
     def each(self) -> Iterator[tuple[str, Run]]:
         """Its runs with a name for each."""
         for seed, run in self.runs.items():
             yield f"{self.label}, seed {seed}" if self.pooled else self.label, run
+
+
+def _learned(run: Run) -> Mapping[str, Any] | None:
+    """The entry `learning` of the run, or of the one that trained the policy it evaluated."""
+    if "method" not in run.config and (before := start_of(run)) and before[1] in seeds.TRAINED:
+        with before[0] as trained:
+            return trained.summary.get("learning")
+    return run.summary.get("learning")
 
 
 def compared(
@@ -202,6 +227,7 @@ def as_json(sides: Sequence[Side], notes: Sequence[str]) -> dict[str, Any]:
                 "runs": {seed: str(run.path) for seed, run in side.runs.items()},
                 "doctors": dict(side.doctors),
                 **side.entry,
+                **({"learning": side.learned} if side.learned else {}),
                 **({} if side is first or not side.alike else {"lead": _leads(side, first)}),
             }
             for side in sides

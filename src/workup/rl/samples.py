@@ -175,7 +175,7 @@ def token_tree(demonstration: Demonstration, policy: Policy) -> TokenTree:
     for completion, messages in demonstration.exchanges:
         said = policy.encode(completion)
         tokens += said
-        labelled += [demonstration.imitate] * len(said)
+        labelled += [True] * len(said)
         reply = policy.render(messages, tokens) if messages else ()
         tokens += reply
         labelled += [False] * len(reply)

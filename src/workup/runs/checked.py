@@ -11,7 +11,7 @@ import math
 import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -75,6 +75,24 @@ class _Entry(_Part):
     __pydantic_extra__: dict[str, Annotated[_Figure, WrapValidator(_where_mapping)]]
 
 
+class _Learned(_Part):
+    """What `rising.Learning.as_json` returns."""
+
+    stage: str
+    stages: int
+    updates: int
+    verdict: Literal["rising", "level", "falling", "too short to tell"]
+    reward: _Figure | None
+    accuracy: _Figure | None
+
+
+class _Learning(_Learned):
+    """What `summary.describe_learning` returns."""
+
+    go_on: str = ""
+    folds: dict[str, _Learned] = {}
+
+
 class _Call(_Part):
     role: str
     model: str
@@ -95,6 +113,7 @@ class _Stop(_Part):
 class _Summary(_Part):
     seconds: Number | None = None
     calls: list[_Call] | None = None
+    learning: _Learning | None = None
     doctors: dict[str, _Entry] = {}
     stopped: dict[str, list[_Stop]] = {}
 

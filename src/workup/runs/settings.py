@@ -278,6 +278,9 @@ class Settings(EngineSettings, SamplerSettings, SupportSettings):
     warm_start: bool | None = Field(
         None, description="imitate demonstrations first; by default the tiny policy only"
     )
+    begin: str | None = Field(
+        None, description="the method's stage to begin with; those before it are left out"
+    )
     engine: str = Field(
         "trl", description="who updates the weights: trl, verl, or package.module:attribute"
     )

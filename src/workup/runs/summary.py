@@ -19,6 +19,8 @@ from workup.runs.estimates import (
     pooled_difference,
 )
 from workup.runs.folder import Run
+from workup.runs.onward import command
+from workup.runs.rising import LearningVerdict, learning
 
 
 def summarise(
@@ -45,15 +47,37 @@ def summarise(
     size |= {"calls": [dict(row) for row in calls]} if calls else {}
     size |= {"episodes_per_second": dict(speed)} if speed else {}
     size |= {"notes": list(run.config["notes"])} if run.config.get("notes") else {}
+    learned = describe_learning(run)
     summary = {
         **head,
         **size,
+        **({"learning": learned} if learned else {}),
         "anchors": list(run.anchors),
         "doctors": {doctor: describe(run, doctor) for doctor in run.doctors()},
         **({"stopped": dict(stopped)} if stopped else {}),
     }
     run.write_summary(summary)
     return summary
+
+
+def describe_learning(run: Run) -> dict[str, Any] | None:
+    """The entry of the training: was it still rising when it ended, as `Learning.as_json`.
+
+    If it was, `go_on` is the command that trains on. A cross-validation's is about the mean of its
+    folds, and has each fold's own under `folds`. None without a reinforcement stage.
+    """
+    found = learning(run.metrics())
+    if found is None:
+        return None
+    entry = found.as_json()
+    if found.verdict is LearningVerdict.RISING:
+        entry["go_on"] = command(run, found.stage)
+    if run.parts:
+        entry["folds"] = {}
+        for split, folder in run.parts.items():
+            with Run.open(run.path / folder) as fold:
+                entry["folds"][split] = fold.summary["learning"]
+    return entry
 
 
 def describe(run: Run, doctor: str) -> dict[str, Any]:

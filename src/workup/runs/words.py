@@ -10,8 +10,9 @@ from workup.core.statistics import Estimate
 from workup.metrics.known import ALWAYS, metric, shown
 from workup.metrics.metric import Where
 
+WARM_START = "warm start"
 # What a training evaluates, in the order in which it is listed.
-STAGES = ("untrained", "warm start", "sft", "dpo", "trained")
+STAGES = ("untrained", WARM_START, "sft", "dpo", "trained")
 ORACLE = "oracle context"  # how the label of who reads the whole record in one turn ends
 DASH = "–"
 

@@ -3,7 +3,7 @@
 There are three kinds. Random dialogues teach the format, but not to read evidence. Textbook records
 ask for the diagnosis after every prefix of the findings. Summaries have findings in the
 presentation. The questions come from no expert: what to ask is left to reinforcement. With
-`Teaching.doctor` they do: that doctor's encounters stand in the place of the random dialogues.
+`Teaching.doctor` that doctor asks, in dialogues and in textbook records.
 
 A teacher is a `Doctor`: a demonstration is what it says in an encounter.
 """
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workup.core.case import Case, Item, Source
 from workup.core.episode import DIAGNOSE, Completion, Ending, Message, Turn
@@ -31,10 +33,10 @@ def demonstrate(
 ) -> Demonstration:
     """The index-th demonstration: the same (source, seed, index) makes the same one.
 
-    Dialogue: k ~ U{0 … max_turns − 1} questions and the diagnosis, all of it to imitate.
-    Textbook record: max_turns − 1 findings as context only, with the diagnosis to imitate after
-    each prefix. Summary: the diagnosis after U{0 … |F|} of the findings. Raises UserError for a
-    source without items, and where findings cannot be asked for one by one.
+    Dialogue: k ~ U{0 … max_turns − 1} questions and the diagnosis.
+    Textbook record: max_turns − 1 questions and the diagnosis, which is taught after each prefix of
+    the findings too. Summary: the diagnosis after U{0 … |F|} of the findings. Raises UserError for
+    a source without items, and where findings cannot be asked for one by one.
     """
     if not world.about.asks or not source.items:
         raise UserError(
@@ -47,21 +49,25 @@ def demonstrate(
     if teaching.summary_share and rng.random() < teaching.summary_share:
         return Demonstration(_summary(world, case, rng), ((diagnosis, ()),))
     textbook = bool(rng.random() < teaching.textbook_share)
-    if teaching.doctor is not None and not textbook:
-        return imitation(case, world, teaching.doctor, seed, index)
-    most = world.max_turns - 1
-    count = most if textbook else int(rng.integers(most + 1))
-    items = drawn_items(case, source, world.about.known(case), count, teaching.focus, rng)
-    questions = [world.write(item.kind.value, item.name) for item in items]
-    *asked, last = exchanges(played(case, world, Recital((*questions, diagnosis))))
-    if textbook:
-        # This does not teach when to conclude, only what to conclude from the evidence.
-        begun = world.write(DIAGNOSE, _BLANK).partition(_BLANK)[0].rstrip()
-        branches = tuple(
-            (before, begun, diagnosis.removeprefix(begun)) for before in range(len(asked) + 1)
+    if teaching.doctor is None:
+        most = world.max_turns - 1
+        count = most if textbook else int(rng.integers(most + 1))
+        items = drawn_items(
+            case, source, world.about.known(case), count, teaching.focus, rng, teaching.popularity
         )
-        return Demonstration(world.open(case), tuple(asked), branches, imitate=False)
-    return Demonstration(world.open(case), (*asked, last))
+        questions = [world.write(item.kind.value, item.name) for item in items]
+        shown = Demonstration(
+            world.open(case), exchanges(played(case, world, Recital((*questions, diagnosis))))
+        )
+    else:
+        shown = imitation(case, world, teaching.doctor, seed, index)
+    if not textbook:
+        return shown
+    # This does not teach when to conclude, only what to conclude from the evidence.
+    begun = world.write(DIAGNOSE, _BLANK).partition(_BLANK)[0].rstrip()
+    rest = diagnosis.removeprefix(begun)
+    asked = len(shown.exchanges) - 1
+    return replace(shown, branches=tuple((before, begun, rest) for before in range(asked)))
 
 
 def drawn_case(source: Source, seed: int, index: int) -> tuple[Case, np.random.Generator]:
@@ -146,11 +152,15 @@ def drawn_items(
     count: int,
     focus: float,
     rng: np.random.Generator,
+    popularity: float = 0.0,
 ) -> list[Item]:
-    """At most `count` items to ask for, none of which is `known`; see `Teaching` for `focus`."""
+    """At most `count` items to ask for, none of which is `known`; see `Teaching` for the rest."""
     positive = {fact.item for fact in case.truth.facts}
-    left = [source.items[place] for place in rng.permutation(len(source.items))]
-    left = [item for item in left if item.name not in known]
+    left = [
+        source.items[place]
+        for place in _by_popularity(len(source.items), known, popularity, rng)
+        if source.items[place].name not in known
+    ]
     drawn: list[Item] = []
     for focused in rng.random(min(count, len(left))) < focus:
         telling = (
@@ -160,6 +170,20 @@ def drawn_items(
         )
         drawn.append(left.pop(telling))
     return drawn
+
+
+def _by_popularity(
+    count: int, known: Collection[str], popularity: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """The places of `count` items in the order in which they are drawn, without replacement.
+
+    An item of rank r is drawn in proportion to (1 + r)^−popularity: the largest of the weights'
+    logarithms plus Gumbel noise comes first, which is that draw. The ranks follow from `known`.
+    """
+    if not popularity:
+        return rng.permutation(count)
+    ranks = np.random.default_rng(crc32("\n".join(sorted(known)).encode())).permutation(count)
+    return np.argsort(popularity * np.log1p(ranks) - rng.gumbel(size=count))
 
 
 def _summary(environment: Environment, case: Case, rng: np.random.Generator) -> tuple[Message, ...]:

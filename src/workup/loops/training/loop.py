@@ -27,7 +27,7 @@ from workup import engines
 from workup.cases import open_source
 from workup.cases.balance import balanced
 from workup.cases.order import Order
-from workup.core.errors import UserError
+from workup.core.errors import UserError, unknown
 from workup.core.ports import (
     DOCTOR,
     Demonstration,
@@ -145,8 +145,9 @@ class Plan(Frame):
         """Raises UserError where the teacher plays in none of the first demonstrations."""
         if self.teacher is None or not self.warm_steps:
             return
-        own = _warm_starts(self.method.stages(self.options, self.environment))
-        for usual, taught in zip(own, _warm_starts(self.stages), strict=True):
+        for usual, taught in zip(
+            _warm_starts(self._begun()), _warm_starts(self.stages), strict=True
+        ):
             for k in range(RECIPE):
                 if self.demonstration(usual, k) != self.demonstration(taught, k):
                     return
@@ -207,7 +208,9 @@ class Plan(Frame):
     @property
     def warms(self) -> bool:
         """Whether the run begins with a warm start: by default the tiny policy's alone."""
-        s = self.settings
+        s, first = self.settings, self.stages[0]
+        if s.begin is not None and not (isinstance(first, SftStage) and first.size is None):
+            return False
         return self.policy.is_tiny if s.warm_start is None else s.warm_start
 
     @property
@@ -249,13 +252,35 @@ class Plan(Frame):
 
     @cached_property
     def stages(self) -> Sequence[Stage]:
-        made = self.method.stages(self.options, self.environment)
+        """The method's stages from `begin` on, with the reward and the teacher of the settings."""
+        made = self._begun()
         if self.settings.exact_gain:
             made = paid_by_gain(made, self.source, self.environment)
         if (doctor := self.teacher) is None:
             return made
         taught = {stage.name: stage.taught_by(doctor) for stage in _warm_starts(made)}
         return [taught.get(stage.name, stage) for stage in made]
+
+    def _begun(self) -> Sequence[Stage]:
+        """The method's stages, from the one that `begin` names.
+
+        Raises UserError if there is none of this name, or if a stage needs what was left out.
+        """
+        every, first = self.method.stages(self.options, self.environment), self.settings.begin
+        names = [stage.name for stage in every]
+        if first is None:
+            return every
+        if first not in names:
+            raise unknown("stage", first, names)
+        left = every[names.index(first) :]
+        for stage in left:
+            of = getattr(stage, "of", None)
+            if of is not None and of not in names[names.index(first) :]:
+                raise UserError(
+                    f"stage '{stage.name}' learns what '{of}' keeps: begin with that one, or after "
+                    f"'{stage.name}'"
+                )
+        return left
 
     @property
     def scoring(self) -> GrpoStage | SearchStage | None:
