@@ -141,19 +141,13 @@ def one_step(known: Callable[[Case], float], epsilon: float = EPSILON) -> Credit
         seen = [np.ravel([np.arange(len(g)), φ, g], "F") for φ, g in zip(Φ, G, strict=True)]
         everywhere = np.array(all_gather(np.concatenate([*seen, []]).tolist()))
         a, c = _lines(everywhere.reshape(-1, 3))
-        ahead = (
-            _stepped(own, a[: len(own)] + c[: len(own)] * φ) for own, φ in zip(r, Φ, strict=True)
-        )
+        V = [a[: len(φ)] + c[: len(φ)] * φ for φ in Φ]
+        ahead = (own + np.append(v[1:], 0.0) - v for own, v in zip(r, V, strict=True))
         groups = [np.concatenate([*(next(ahead) for _ in group), []]) for group in batch]
         scaled = _scaled(groups, "batch_std", epsilon, all_gather)
         return [_by_episode(A, group) for A, group in zip(scaled, batch, strict=True)]
 
     return credit
-
-
-def _stepped(r: Array, V: Array) -> Array:
-    after: Array = np.append(V[1:], 0.0)
-    return r + after - V
 
 
 def _lines(seen: Array) -> tuple[Array, Array]:
