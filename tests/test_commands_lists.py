@@ -69,7 +69,7 @@ def test_a_default_is_what_one_types_for_it(model: type[BaseModel]) -> None:
 
 def test_the_tiny_policy_has_defaults_of_its_own_and_they_are_listed() -> None:
     tiny, other = (settings.build(Settings, given) for given in ({"method": "m"}, GIVEN[Settings]))
-    assert (tiny.sft.steps, tiny.sft.lr, tiny.lr, tiny.steps) == (3000, 4e-3, 1e-3, 1000)
+    assert (tiny.sft.steps, tiny.sft.lr, tiny.lr, tiny.steps) == (1500, 4e-3, 1e-3, 1000)
     assert (other.sft.steps, other.sft.lr, other.lr, other.steps) == (200, 2e-3, 3e-4, 500)
     listed = {each.name: each for group in trained().values() for each in group}
     for name in ("sft.steps", "sft.lr", "lr", "steps", "evaluation.cases"):

@@ -16,42 +16,42 @@ from workup.runs.settings import world
 
 # (cases, environment) → the digest of 24 demonstrations.
 WORLDS: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
-    "consultation": ("clinic:s", {"name": "consultation"}, "891542222f17aaef"),
-    "questioning": ("clinic:s", {"name": "questioning", "share": 0.5}, "993364bf7f07aac7"),
-    "library": ("clinic:s", {"name": "library"}, "84f50807d9011347"),
+    "consultation": ("clinic:s", {"name": "consultation"}, "697430aaadbdd0c6"),
+    "questioning": ("clinic:s", {"name": "questioning", "share": 0.5}, "e93abfbca7c96412"),
+    "library": ("clinic:s", {"name": "library"}, "428f0f33c4b84363"),
     "library of findings": (
         "clinic:s",
         {"name": "library", "refined": "findings"},
-        "1fbea3ac0c384b40",
+        "de3ebaf1a9e987eb",
     ),
     "one query, no refinement": (
         "clinic:s",
         {"name": "library", "subqueries": 0, "refine": False, "shuffled": True},
-        "bbfe661a1e45501c",
+        "c544ca79202a0416",
     ),
-    "renamed": ("clinic:s#renamed", {"name": "library", "queried": 0}, "9de2928624131a75"),
+    "renamed": ("clinic:s#renamed", {"name": "library", "queried": 0}, "ed87b5776d029837"),
     "linked": (
         "clinic:s#renamed,linked",
         {"name": "library", "refined": "findings", "max_turns": 6},
-        "9b9812834483e5cb",
+        "19a7e2a785667677",
     ),
-    "inquiry": ("clinic:s", {"name": "inquiry", "max_turns": 7}, "2059427b7c1c4f00"),
+    "inquiry": ("clinic:s", {"name": "inquiry", "max_turns": 7}, "6385b4ea4d671788"),
     "inquiry, linked": (
         "clinic:s#renamed,linked",
         {"name": "inquiry", "max_turns": 7},
-        "da683fa89eddae34",
+        "3e35b0f74927caed",
     ),
-    "reasoning": ("clinic:s", {"name": "reasoning", "max_turns": 6}, "f9f1d28fa4e78f6b"),
+    "reasoning": ("clinic:s", {"name": "reasoning", "max_turns": 6}, "1874d80ec86f7a0e"),
     "reasoning, renamed": (
         "clinic:s#renamed",
         {"name": "reasoning", "max_turns": 4},
-        "c027407957bae8bd",
+        "82814717c452b75a",
     ),
-    "evidence": ("clinic:pathology", {"name": "evidence", "max_turns": 4}, "2bde3462e95acd51"),
+    "evidence": ("clinic:pathology", {"name": "evidence", "max_turns": 4}, "0d4ec3ef8b367d67"),
     "evidence, vague": (
         "clinic:pathology",
         {"name": "evidence", "final": "list", "vague": 0.3, "lengths": (2, 6), "max_turns": 2},
-        "e7139806ff395a2a",
+        "1e7a8f08eb55d3da",
     ),
 }
 

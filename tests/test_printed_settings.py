@@ -188,7 +188,7 @@ def test_the_papers_encounter_is_left_out_of_another_one() -> None:
 
 def test_the_tiny_policy_takes_what_is_printed_before_its_own() -> None:
     read = settings.build(Settings, {"method": "cmig", "preset": "paper"})
-    assert (read.policy, read.lr, read.steps, read.sft.steps) == ("tiny", 6e-7, 180, 3000)
+    assert (read.policy, read.lr, read.steps, read.sft.steps) == ("tiny", 6e-7, 180, 1500)
 
 
 def test_what_a_run_kept_is_read_again_whole() -> None:

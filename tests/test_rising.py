@@ -306,8 +306,8 @@ def test_only_what_differs_from_the_defaults_is_typed(
     monkeypatch.chdir(tmp_path)
     run = made(Path("runs/demo"), Settings(method="craft", policy="tiny", max_tokens=8))
     assert command(run, "grpo") == (
-        "workup train craft --policy runs/demo --cases clinic:s lr=0.001 lr_schedule=linear "
-        "steps=1000 max_tokens=8 evaluation.cases=1000 --out runs/demo-on"
+        "workup train craft --policy runs/demo --cases clinic:s lr=0.0005 lr_schedule=linear "
+        "entropy=0.003 steps=1000 batch=8 max_tokens=8 evaluation.cases=1000 --out runs/demo-on"
     )
 
 
@@ -407,7 +407,7 @@ def test_the_line_that_is_printed_goes_on(rising: Run) -> None:
         assert after.config["trained_before"] == [
             {"run": str(rising.path), "cases": "clinic:xs", "split": 1}
         ]
-        assert (after.seed, after.config["steps"], after.config["lr"]) == (3, 2, 1e-3)
+        assert (after.seed, after.config["steps"], after.config["lr"]) == (3, 2, 5e-4)
         tested = [{each.case_id for each in run.outcomes("trained")} for run in (rising, after)]
         assert tested[0] == tested[1]
         assert after.summary["learning"]["verdict"] == LearningVerdict.SHORT

@@ -214,11 +214,15 @@ class PolicySettings(SamplerSettings, SupportSettings):
 
 
 # What a policy of 0.1 M parameters needs beyond the defaults, which suit pretrained ones:
-# demonstrations to learn the language from, and larger steps.
+# demonstrations to learn the language from, and larger steps that end small. A rate that is higher,
+# or stays high, makes it forget what it has asked.
 TINY: Mapping[str, Any] = {
     "steps": 1000,
+    "batch": 8,
     "lr": 1e-3,
-    "sft": {"steps": 3000, "lr": 4e-3},
+    "lr_schedule": "linear",
+    "entropy": 0.003,
+    "sft": {"steps": 1500, "lr": 4e-3},
     "evaluation": {"cases": 1000},
 }
 
