@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from workup.core.case import Case, Truth
 from workup.core.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
 from workup.core.ports import Credit, alone
-from workup.rl.credit import EPSILON, Baseline, Normalise, to_go, token_zscore, turn_zscore, zscore
+from workup.rl.credit import (
+    EPSILON,
+    Baseline,
+    Normalise,
+    one_step,
+    to_go,
+    token_zscore,
+    turn_zscore,
+    zscore,
+)
 
 BASELINES: tuple[Baseline, ...] = ("last", "leave-one-out", "reached")
 CASE = Case("1", "", Truth("x"))
@@ -49,7 +58,7 @@ def every(epsilon: float = EPSILON) -> list[Credit]:
     forms: tuple[Normalise, ...] = ("group_std", "batch_std", "none")
     pooled = [turn_zscore(epsilon), token_zscore(epsilon)]
     ahead = [to_go(form, epsilon, baseline) for form in forms for baseline in BASELINES]
-    return [*(zscore(form, epsilon) for form in forms), *pooled, *ahead]
+    return [*(zscore(form, epsilon) for form in forms), *pooled, *ahead, one_step(known, epsilon)]
 
 
 @given(batches)
@@ -116,6 +125,77 @@ def test_batch_statistics_do_not_depend_on_how_groups_are_spread_over_processes(
         a for part in parts for a in flat(zscore("batch_std")(*build(part), lambda _: everything))
     ]
     np.testing.assert_allclose(split, flat(whole), atol=1e-9)
+
+
+def known(case: Case) -> float:
+    return -2.0
+
+
+@given(batches)
+def test_a_turn_is_paid_by_itself_and_by_what_it_leads_to(plan: Plan) -> None:
+    got = one_step(known)(*build(plan), alone)
+    r = [[value for value, _ in turns] for group in plan for turns in group]
+
+    def state(rewards: list[float], t: int) -> float:
+        return -2.0 + sum(rewards[:t])
+
+    def V(t: int, now: float) -> float:
+        """The line of least squares by numpy, or with a slope at one of the bounds."""
+        reached = [rewards for rewards in r if len(rewards) > t]
+        Φ, G = (
+            [f(rewards) for rewards in reached]
+            for f in (lambda x: state(x, t), lambda x: sum(x[t:]))
+        )
+        slope = np.polyfit(Φ, G, 1)[0] if max(Φ) - min(Φ) > 1e-9 else 0.0
+        slope = min(max(float(slope), -1.0), 0.0)
+        return float(np.mean(G)) + slope * (now - float(np.mean(Φ)))
+
+    δ = [
+        rewards[t]
+        + (V(t + 1, state(rewards, t + 1)) if t + 1 < len(rewards) else 0.0)
+        - V(t, state(rewards, t))
+        for rewards in r
+        for t in range(len(rewards))
+    ]
+    spread = np.sqrt(sum(each**2 for each in δ) / (len(δ) - 1)) if len(δ) > 1 else 0.0
+    np.testing.assert_allclose(flat(got), [each / (spread + EPSILON) for each in δ], atol=1e-5)
+    turns = [A for group in got for A in group]
+    for t in range(4):  # at each turn they sum to zero, as with a baseline
+        assert abs(sum(A[t] for A in turns if len(A) > t)) < 1e-5 * max(len(turns), 1)
+
+
+def test_one_step_by_hand() -> None:
+    plan: Plan = [[[(0.0, 1)], [(0.5, 1), (1.0, 1)]]]
+    ((rash, asking),) = one_step(known, epsilon=0.0)(*build(plan), alone)
+    spread = np.sqrt((0.75**2 + 0.75**2) / 2)
+    assert rash == pytest.approx((-0.75 / spread,))
+    assert asking == pytest.approx((0.75 / spread, 0.0))
+
+
+class Rounds:
+    """The `all_gather` of one process: the first rounds are known, the next one is kept."""
+
+    def __init__(self, known: Sequence[Sequence[float]]) -> None:
+        self.left, self.mine = list(known), list[Sequence[float]]()
+
+    def __call__(self, values: Sequence[float]) -> Sequence[float]:
+        if self.left:
+            return self.left.pop(0)
+        self.mine.append(values)
+        return values
+
+
+@given(batches, st.integers(0, 4))
+def test_what_others_got_is_known_in_every_process(plan: Plan, cut: int) -> None:
+    parts, before = (plan[:cut], plan[cut:]), list[list[float]]()
+    for left in (2, 1):
+        rounds = [Rounds(before) for _ in parts]
+        for part, own in zip(parts, rounds, strict=True):
+            one_step(known)(*build(part), own)
+            assert len(own.mine) == left  # on every process, also on one without episodes
+        before.append([value for own in rounds for value in own.mine[0]])
+    split = [a for part in parts for a in flat(one_step(known)(*build(part), Rounds(before)))]
+    np.testing.assert_allclose(split, flat(one_step(known)(*build(plan), alone)), atol=1e-9)
 
 
 @pytest.mark.parametrize("value", [0.1, -0.3, 1 / 3, 1e9 + 0.1, 0.0])

@@ -138,7 +138,7 @@ def test_every_command_line_parses(
         method = load(context.params["method"])
         read = settings.read(given, context.params["config"])
         built = settings.build(settings.Settings, {**read, "method": context.params["method"]})
-        settings.build(method.settings, built.reward, prefix="reward")
+        settings.build(method.settings, built.own_reward, prefix="reward")
         settings.world(built.environment, method.environment)
     elif words[0] == "evaluate":
         if context.params["suite"]:  # several policies may stand between the settings

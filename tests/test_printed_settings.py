@@ -117,7 +117,7 @@ def resolved(method: str, **values: Any) -> dict[str, Any]:
     """All settings of a run of the method, by their names, as its folder would record them."""
     own = methods.load(method)
     read = settings.build(Settings, {"method": method, "policy": "model", **values})
-    reward = settings.build(own.settings, read.reward, prefix="reward").model_dump(mode="json")
+    reward = settings.build(own.settings, read.own_reward, prefix="reward").model_dump(mode="json")
     environment = world(read.environment, own.environment).config
     whole = read.model_dump(mode="json")
     return dict(flat({**whole, "reward": reward, "environment": environment}))

@@ -441,7 +441,8 @@ class Teaching:
     """What a method wants of the demonstrations of a warm start.
 
     `summary_share` of the demonstrations are summaries. Of the others `textbook_share` are textbook
-    records, and the rest random dialogues. Both shares are within [0, 1].
+    records, and the rest dialogues. Both shares are within [0, 1]. In both the questions are drawn
+    at random. If there is a `doctor`, they are what that one does with the case, to its diagnosis.
 
     In a summary some of the patient's findings stand as lines behind the presentation. A reward
     that asks how probable the diagnosis is given some facts writes its prompts so.
@@ -458,13 +459,15 @@ class Teaching:
     Without this a repeated question is hardly unlikely: with k of n items asked, a policy that
     forgets them loses log(n / (n − k)) nats, too little to learn to remember them.
 
-    An environment in which nothing can be asked for has demonstrations of its own.
+    An environment in which nothing can be asked for has demonstrations of its own. There too the
+    `doctor` plays where else random searches or orders are shown.
     """
 
     textbook_share: float = 0.5
     focus: float = 0.5
     summary_share: float = 0.0
     popularity: float = 1.5
+    doctor: Doctor | None = None
 
     def demonstrate(
         self, source: Source, environment: Environment, seed: int, index: int

@@ -7,12 +7,21 @@ learn what was kept, `GrpoStage` reinforces.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from workup.core.case import Case, Source
 from workup.core.episode import Episode, Score
-from workup.core.ports import Credit, Demonstration, Doctor, Environment, Reward, Sampling
+from workup.core.errors import UserError
+from workup.core.ports import (
+    Credit,
+    Demonstration,
+    Doctor,
+    Environment,
+    Reward,
+    Sampling,
+    Teaching,
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,19 @@ class SftStage:
     demonstrate: Callable[[Source, Environment, int, int], Demonstration]
     size: int | None = None
     each: int = 1
+
+    def taught_by(self, doctor: Doctor) -> SftStage:
+        """The same stage, with `doctor` in the encounters that its `Teaching` has imitated.
+
+        Raises UserError for demonstrations that no `Teaching` makes.
+        """
+        teaching = getattr(self.demonstrate, "__self__", None)
+        if not isinstance(teaching, Teaching):
+            raise UserError(
+                f"the stage '{self.name}' makes its demonstrations in its own way, so that nobody "
+                "else can be imitated: leave out sft.teacher"
+            )
+        return replace(self, demonstrate=replace(teaching, doctor=doctor).demonstrate)
 
 
 # Asks further judges about an episode; raises RolloutError when one of them gives up.

@@ -10,6 +10,7 @@ Schedule = Literal["constant", "linear", "cosine"]
 Loss = Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"]
 Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
+OWN_TEACHER = "own"
 
 
 class _Settings(BaseModel):
@@ -47,11 +48,18 @@ class RateSettings(_Settings):
 class SupervisedSettings(RateSettings):
     """The supervised warm start.
 
-    The code that makes the demonstrations reads `steps` and `batch`.
+    The code that makes the demonstrations reads `steps`, `batch` and `teacher`.
     """
 
     steps: Annotated[int, Field(ge=0)] = Field(default=200, description="how many updates")
     batch: Positive = Field(default=32, description="demonstrations per update, over all processes")
+    teacher: str = Field(
+        default=OWN_TEACHER,
+        description=(
+            "whose encounters are imitated: own (the method's own demonstrations), or an anchor's: "
+            "greedy, random, ideal …"
+        ),
+    )
 
 
 class TuningSettings(RateSettings):

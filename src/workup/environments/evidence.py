@@ -428,10 +428,12 @@ class EvidenceSeeking(Encounter):
     def demonstrate(
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
-        """Ranked lists of the exact posterior (`RankedTeaching`)."""
+        """Ranked lists of the exact posterior, or a doctor's own (`RankedTeaching`)."""
         own = self.settings
-        teacher = RankedTeaching(self, teaching.focus, own.vague, self._group, own.lengths)
-        return teacher.demonstrate(source, self, seed, index)
+        taught = RankedTeaching(
+            self, teaching.focus, own.vague, self._group, own.lengths, teaching.doctor
+        )
+        return taught.demonstrate(source, self, seed, index)
 
     # --- wording ---
 

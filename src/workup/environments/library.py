@@ -107,8 +107,9 @@ class Library(Searched):
     def demonstrate(
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
-        """Episodes and open books (`LibraryTeaching`); of `teaching` the focus alone counts."""
-        return self._teaching.demonstrate(source, self, seed, index, teaching.focus)
+        """Episodes and open books (`LibraryTeaching`); `teaching` says focus and doctor."""
+        own = (teaching.focus, teaching.doctor)
+        return self._teaching.demonstrate(source, self, seed, index, *own)
 
     def read(self, text: str) -> Action:
         """The first search or diagnosis that says something; "malformed" if there is none.

@@ -161,8 +161,8 @@ class Reasoning(Searched):
     def demonstrate(
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
-        """Episodes (`ReasoningTeaching`), whatever `teaching` says."""
-        return self.teaching.demonstrate(source, self, seed, index)
+        """Episodes (`ReasoningTeaching`); of `teaching` the doctor alone counts."""
+        return self.teaching.demonstrate(source, self, seed, index, teaching.doctor)
 
     def read(self, text: str) -> Action:
         """The first search or answer that says something; "malformed" if there is none.

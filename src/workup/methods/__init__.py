@@ -19,6 +19,9 @@ from workup.core.errors import UserError
 from workup.core.extras import named
 from workup.core.stages import Method
 
+EXACT_GAIN = "exact-gain"
+"""The reward that can take the place of a method's own (`methods.base.exact_gain`)."""
+
 _SHARED = "base"
 _PARTS = ("paper", "summary", "settings", "environment", "stages")
 

@@ -16,6 +16,8 @@ TERMS = {
     "β·acc": "pays a right diagnosis",
     "λ·t/T": "costs questions: t of at most T turns were taken",
     "malformed": "what an episode costs in which a turn could not be read",
+    "gain": "what all answers told: by how much log p of the truth rose, in nats",
+    "acc": "pays a right diagnosis",
     "aux": "γ times (critical − noise); only reward.variant=crit+aux pays it, elsewhere it is 0",
 }
 

@@ -29,6 +29,7 @@ from workup.core.mapping import load, refuse_filled
 from workup.core.ports import Environment
 from workup.core.stages import Method
 from workup.engines.settings import EngineSettings
+from workup.methods import EXACT_GAIN
 from workup.metrics import extra
 from workup.models import smollm2
 from workup.models.samplers import How
@@ -38,7 +39,8 @@ from workup.roles.endpoint import ENDPOINT, EndpointSettings
 
 T = TypeVar("T", bound=BaseModel)
 S = TypeVar("S", bound="SupportSettings")
-ENVIRONMENT, STRATEGY = "environment", "strategy"  # settings that hold a name and its own
+# Settings that hold a name and its own.
+ENVIRONMENT, STRATEGY, REWARD = "environment", "strategy", "reward"
 BUILT_IN = ("exact", smollm2.NAME)  # what a role may be called beside endpoints and weights
 PAPER = "paper"
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -225,10 +227,15 @@ TINY: Mapping[str, Any] = {
 }
 
 
-def _no_preset(reward: Any) -> Any:
-    if reward == PAPER:
+def _reward(given: Any) -> Any:
+    """The setting `reward` as a mapping. Raises UserError for a name that is no reward's."""
+    given = in_full(given)
+    name = given.get("name", EXACT_GAIN) if isinstance(given, Mapping) else EXACT_GAIN
+    if name == PAPER:
         raise UserError(f"reward={PAPER}: type preset={PAPER} for all that the paper prints")
-    return reward
+    if name != EXACT_GAIN:
+        raise unknown("reward", str(name), (EXACT_GAIN,), more="the method's own has no name")
+    return given
 
 
 def _printed(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,9 +298,21 @@ class Settings(EngineSettings, SamplerSettings, SupportSettings):
     tiny: TinySettings = Field(TinySettings(), description="the size of the tiny policy")
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
     environment: NamedWords = Field(default_factory=dict, description=ENCOUNTER)
-    reward: Annotated[dict[str, Any], BeforeValidator(_no_preset)] = Field(
-        default_factory=dict, description="the method's own settings"
+    reward: Annotated[dict[str, Any], BeforeValidator(_reward)] = Field(
+        default_factory=dict,
+        description=f"the method's own settings; {EXACT_GAIN} pays each question what its answer "
+        "told instead",
     )
+
+    @property
+    def own_reward(self) -> dict[str, Any]:
+        """The method's own settings."""
+        return {key: value for key, value in self.reward.items() if key != "name"}
+
+    @property
+    def exact_gain(self) -> bool:
+        """Whether questions are paid what they told, in place of the method's own reward."""
+        return "name" in self.reward
 
     @model_validator(mode="before")
     @classmethod
@@ -301,7 +320,7 @@ class Settings(EngineSettings, SamplerSettings, SupportSettings):
         if not isinstance(values, Mapping):
             return values
         if values.get("preset") == PAPER and "method" in values:
-            own = {ENVIRONMENT: in_full(values.get(ENVIRONMENT))}
+            own = {key: in_full(values.get(key)) for key in (ENVIRONMENT, REWARD)}
             values = merge(_printed(values), {**values, **own})
         return merge(TINY, values) if values.get("policy", "tiny") == "tiny" else values
 
@@ -320,7 +339,7 @@ def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
         key, _, value = word.partition("=")
         refuse_filled({key: value}, "settings")
     written = {} if file is None else load(file)
-    named = (ENVIRONMENT, STRATEGY)
+    named = (ENVIRONMENT, STRATEGY, REWARD)
     written |= {key: in_full(written[key]) for key in named if key in written}
     # Merged as a bare text, the name would be lost beside environment.max_turns=….
     bare = re.compile(rf"^({'|'.join(named)})=(?=[^{{\s])")

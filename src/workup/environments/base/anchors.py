@@ -158,7 +158,8 @@ class GreedyDoctor(BayesDiagnoser):
     ) -> None:
         super().__init__(knowledge, items, write, known)
         self.max_turns = max_turns
-        # The choice depends on the evidence alone, so encounters share their first questions.
+        # The choice depends on the evidence alone, so encounters share their first questions. It is
+        # sorted, so that rounding does not depend on its order.
         self._choose = lru_cache(maxsize=1 << 15)(self._best)
 
     async def act(
@@ -166,13 +167,15 @@ class GreedyDoctor(BayesDiagnoser):
     ) -> Act:
         evidence = self.evidence(case, past)
         choice = (
-            self._choose(frozenset(evidence.items())) if len(past) < self.max_turns - 1 else None
+            self._choose(tuple(sorted(evidence.items())))
+            if len(past) < self.max_turns - 1
+            else None
         )
         if choice is None:
             return self.say(DIAGNOSE, self.most_probable(evidence))
         return self.say(self.items[choice].kind.value, choice)
 
-    def _best(self, evidence: frozenset[tuple[str, tuple[str, ...]]]) -> str | None:
+    def _best(self, evidence: tuple[tuple[str, tuple[str, ...]], ...]) -> str | None:
         known = dict(evidence)
         unasked = [name for name in self.items if name not in known]
         return unasked[int(np.argmax(self.knowledge.gains(known, unasked)))] if unasked else None

@@ -16,7 +16,7 @@ import numpy as np
 
 from workup.core.case import Case, Item, Passage, Source
 from workup.core.episode import Completion, Message, Turn
-from workup.core.ports import Act, Demonstration, Environment, Sampling
+from workup.core.ports import Act, Demonstration, Doctor, Environment, Sampling
 from workup.core.text import tagged
 from workup.environments.base.queries import (
     MOST_FINDINGS,
@@ -40,7 +40,7 @@ from workup.environments.base.searching import (
     SearchGrammar,
     evidence,
 )
-from workup.environments.base.teacher import drawn_case, drawn_items, exchanges, played
+from workup.environments.base.teacher import drawn_case, drawn_items, exchanges, imitation, played
 
 MOST_NAMED = 2  # names in one refinement
 OPEN_BOOKS = 0.5  # share of demonstrations that begin with evidence or a refinement
@@ -75,11 +75,18 @@ class LibraryTeaching:
     open_books: float = OPEN_BOOKS
 
     def demonstrate(
-        self, source: Source, environment: Environment, seed: int, index: int, focus: float = 0.0
+        self,
+        source: Source,
+        environment: Environment,
+        seed: int,
+        index: int,
+        focus: float = 0.0,
+        doctor: Doctor | None = None,
     ) -> Demonstration:
-        """The index-th demonstration; `Teaching` says what `focus` is.
+        """The index-th demonstration; `Teaching` says what `focus` and `doctor` are.
 
-        The same (source, environment, seed, index, focus) gives the same one.
+        The same arguments give the same one. A doctor's episode has no branches. Its refinements
+        are those of other demonstrations, since no doctor writes any.
         Raises UserError for a source whose diagnoses are not listed, unless the case has codes and
         findings in its presentation, and the library's documents have ids of that kind: then
         titles are names of diseases.
@@ -89,6 +96,8 @@ class LibraryTeaching:
             need_diagnoses(source)
         open_book = bool(rng.random() < self.open_books) and environment.max_turns > 1
         teacher = _LibraryTeacher(source, environment, self, case, rng)
+        if doctor is not None and not open_book:
+            return imitation(case, environment, doctor, seed, index, teacher.refined)
         items = [] if open_book or not environment.about.asks else teacher.questions(focus)
         searches = drawn_searches(source, environment.max_turns - 1 - len(items), rng)
         steps: list[Item | None] = [*items, *(None for _ in range(max(searches, open_book)))]

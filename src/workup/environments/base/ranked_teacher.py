@@ -17,8 +17,8 @@ import numpy as np
 from workup.core.case import Case, Evidence, Knowledge, Source, evidence_of
 from workup.core.episode import Completion, Message, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Act, Demonstration, Environment, Sampling
-from workup.environments.base.teacher import drawn_case, exchanges, played
+from workup.core.ports import Act, Demonstration, Doctor, Environment, Sampling
+from workup.environments.base.teacher import drawn_case, exchanges, imitation, played
 
 MOST_CANDIDATES = 10  # candidates of a list (A.7)
 MOST_EXAMINATIONS = 6  # examinations of one order
@@ -52,7 +52,8 @@ class RankedTeaching:
     `focus` is the share of the examinations that are the most informative ones; the others are
     drawn from all that can be ordered. `vague` is the share of the lists that `group` stands in
     front of. Both shares are within [0, 1]. `lengths` are the least and the most candidates that a
-    list is meant to have; each length between them is equally likely.
+    list is meant to have; each length between them is equally likely. A `doctor` plays instead,
+    with lists and orders of its own.
     """
 
     world: Lists
@@ -60,6 +61,7 @@ class RankedTeaching:
     vague: float = 0.0
     group: str = ""
     lengths: tuple[int, ...] = (1, MOST_CANDIDATES)
+    doctor: Doctor | None = None
 
     def demonstrate(
         self, source: Source, environment: Environment, seed: int, index: int
@@ -76,6 +78,8 @@ class RankedTeaching:
                 "begin with a policy that can converse"
             )
         case, rng = drawn_case(source, seed, index)
+        if self.doctor is not None:
+            return imitation(case, environment, self.doctor, seed, index)
         most = environment.max_turns - 1
         orders = int(rng.integers(1, most + 1)) if most else 0
         teacher = _RankedTeacher(self, source.knowledge, orders, rng)

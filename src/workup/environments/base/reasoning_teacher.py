@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import numpy as np
 
 from workup.core.case import Case, Passage, Source
 from workup.core.episode import DIAGNOSE, Completion, Message, Turn
-from workup.core.ports import Act, Demonstration, Environment, Sampling
+from workup.core.ports import Act, Demonstration, Doctor, Environment, Sampling
 from workup.core.text import THINK
 from workup.environments.base.queries import (
     MOST_FINDINGS,
@@ -28,7 +29,7 @@ from workup.environments.base.queries import (
     taught_diagnosis,
 )
 from workup.environments.base.searching import SEARCH, SearchGrammar
-from workup.environments.base.teacher import drawn_case, exchanges, played
+from workup.environments.base.teacher import drawn_case, exchanges, imitation, played
 from workup.roles.judges.statements import ExactStatements
 
 MOST_REPEATED = 2  # statements after one search
@@ -48,17 +49,25 @@ class ReasoningTeaching:
     repeated: int = MOST_REPEATED
 
     def demonstrate(
-        self, source: Source, environment: Environment, seed: int, index: int
+        self,
+        source: Source,
+        environment: Environment,
+        seed: int,
+        index: int,
+        doctor: Doctor | None = None,
     ) -> Demonstration:
-        """The index-th demonstration.
+        """The index-th demonstration; `Teaching` says what `doctor` is.
 
-        The same (source, environment, seed, index) gives the same one. Raises UserError for a
+        The same arguments give the same one. Raises UserError for a
         source whose diagnoses are not listed.
         """
         need_diagnoses(source)
         case, rng = drawn_case(source, seed, index)
         searches = drawn_searches(source, environment.max_turns - 1, rng)
         teacher = _ReasoningTeacher(self, source, environment, searches, rng)
+        if doctor is not None:
+            lead = partial(teacher.thought, case)
+            return imitation(case, environment, doctor, seed, index, lead)
         return Demonstration(environment.open(case), exchanges(played(case, environment, teacher)))
 
 
@@ -78,16 +87,21 @@ class _ReasoningTeacher:
         source, write, taught = self.source, self.environment.write, self.teaching
         findings = known_findings(source, case, taught.grammar)
         read = [each for turn in past for each in turn.observation.passages or ()]
-        lead = f"<{THINK}>"
-        if past:
-            stated = _statements(past[-1].observation.passages or (), findings)
-            lead = "".join(islice(stated, taught.repeated))
+        lead = self.thought(case, past)
         if len(past) < self.searches:
             named = diagnoses_in(read, source, case)
             query = random_query(source, findings, named, self.rng, taught.queried)
             return Act((), Completion(lead + write(SEARCH, query)))
         diagnosis = taught_diagnosis(read, source, case, findings)
         return Act((), Completion(lead + write(DIAGNOSE, diagnosis)))
+
+    def thought(self, case: Case, past: Sequence[Turn]) -> str:
+        """What is thought before the next action: it begins with the tag, then repeats."""
+        if not past:
+            return f"<{THINK}>"
+        findings = known_findings(self.source, case, self.teaching.grammar)
+        stated = _statements(past[-1].observation.passages or (), findings)
+        return "".join(islice(stated, self.teaching.repeated))
 
 
 def _statements(found: Sequence[Passage], findings: Sequence[str]) -> Iterator[str]:

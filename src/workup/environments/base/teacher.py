@@ -2,14 +2,15 @@
 
 There are three kinds. Random dialogues teach the format, but not to read evidence. Textbook records
 ask for the diagnosis after every prefix of the findings. Summaries have findings in the
-presentation. The questions come from no expert: what to ask is left to reinforcement.
+presentation. The questions come from no expert: what to ask is left to reinforcement. With
+`Teaching.doctor` that doctor asks, in dialogues and in textbook records.
 
-A teacher is a `Doctor` that knows the truth: a demonstration is what it says in an encounter.
+A teacher is a `Doctor`: a demonstration is what it says in an encounter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -21,7 +22,7 @@ from workup.core.episode import DIAGNOSE, Completion, Ending, Message, Turn
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Act, Demonstration, Doctor, Environment, Sampling, Teaching
 from workup.core.text import neutralise
-from workup.rl.rollout import Play, ToPlay, rollout
+from workup.rl.rollout import Play, ToPlay, rollout, seed_key
 from workup.rl.running import run_to_end
 
 _BLANK = "\0"  # what no diagnosis is called
@@ -48,26 +49,66 @@ def demonstrate(
     if teaching.summary_share and rng.random() < teaching.summary_share:
         return Demonstration(_summary(world, case, rng), ((diagnosis, ()),))
     textbook = bool(rng.random() < teaching.textbook_share)
-    most = world.max_turns - 1
-    count = most if textbook else int(rng.integers(most + 1))
-    items = drawn_items(
-        case, source, world.about.known(case), count, teaching.focus, rng, teaching.popularity
-    )
-    questions = [world.write(item.kind.value, item.name) for item in items]
-    *asked, last = exchanges(played(case, world, Recital((*questions, diagnosis))))
-    branches: tuple[tuple[int, str, str], ...] = ()
-    if textbook:
-        # This does not teach when to conclude, only what to conclude from the evidence.
-        begun = world.write(DIAGNOSE, _BLANK).partition(_BLANK)[0].rstrip()
-        rest = diagnosis.removeprefix(begun)
-        branches = tuple((before, begun, rest) for before in range(len(asked)))
-    return Demonstration(world.open(case), (*asked, last), branches)
+    if teaching.doctor is None:
+        most = world.max_turns - 1
+        count = most if textbook else int(rng.integers(most + 1))
+        items = drawn_items(
+            case, source, world.about.known(case), count, teaching.focus, rng, teaching.popularity
+        )
+        questions = [world.write(item.kind.value, item.name) for item in items]
+        shown = Demonstration(
+            world.open(case), exchanges(played(case, world, Recital((*questions, diagnosis))))
+        )
+    else:
+        shown = imitation(case, world, teaching.doctor, seed, index)
+    if not textbook:
+        return shown
+    # This does not teach when to conclude, only what to conclude from the evidence.
+    begun = world.write(DIAGNOSE, _BLANK).partition(_BLANK)[0].rstrip()
+    rest = diagnosis.removeprefix(begun)
+    asked = len(shown.exchanges) - 1
+    return replace(shown, branches=tuple((before, begun, rest) for before in range(asked)))
 
 
 def drawn_case(source: Source, seed: int, index: int) -> tuple[Case, np.random.Generator]:
     """The training case of the index-th demonstration, and the generator for the rest of it."""
     rng = np.random.default_rng([seed, index])
     return source.train[int(rng.integers(len(source.train)))], rng
+
+
+Lead = Callable[[Sequence[Turn]], str]
+"""Past turns → what the grammar wants before the next action, such as a refinement."""
+
+
+def imitation(
+    case: Case,
+    environment: Environment,
+    doctor: Doctor,
+    seed: int,
+    index: int,
+    lead: Lead = lambda past: "",
+) -> Demonstration:
+    """The index-th demonstration as the encounter that `doctor` plays with `case`.
+
+    All of it is imitated, the diagnosis that the doctor names included. (seed, index) seeds what it
+    draws. Raises as `played` does.
+    """
+    turns = played(case, environment, _Led(doctor, lead), seed_key("teacher", seed, index))
+    return Demonstration(environment.open(case), exchanges(turns))
+
+
+@dataclass(frozen=True, slots=True)
+class _Led:
+    """A `Doctor` that does what `doctor` does, and begins each action with its `lead`."""
+
+    doctor: Doctor
+    lead: Lead
+
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        act = await self.doctor.act(case, opening, past, sampling)
+        return Act((), Completion(self.lead(past) + act.completion.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +123,13 @@ class Recital:
         return Act((), Completion(self.texts[min(len(past), len(self.texts) - 1)]))
 
 
-def played(case: Case, environment: Environment, teacher: Doctor) -> tuple[Turn, ...]:
+def played(case: Case, environment: Environment, teacher: Doctor, key: int = 0) -> tuple[Turn, ...]:
     """The turns of an encounter that a teacher plays, its diagnosis the last one.
 
-    Raises RolloutError where the environment gives up, UserError where it cannot read the
-    diagnosis.
+    `key` seeds what the teacher draws. Raises RolloutError where the environment gives up,
+    UserError where it cannot read the diagnosis.
     """
-    episode = run_to_end(rollout(ToPlay(case), environment, teacher, Play()))
+    episode = run_to_end(rollout(ToPlay(case, key), environment, teacher, Play()))
     if episode.ending is Ending.FAILED:
         raise RolloutError(episode.reason)
     if episode.ending is not Ending.DIAGNOSED:

@@ -31,6 +31,7 @@ from workup.core.errors import UserError, unknown
 from workup.core.ports import (
     DOCTOR,
     Demonstration,
+    Doctor,
     Engine,
     Instruments,
     Model,
@@ -38,7 +39,7 @@ from workup.core.ports import (
 )
 from workup.core.stages import DpoStage, GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
 from workup.engines import EngineJob
-from workup.engines.settings import PreferenceSettings, TuningSettings
+from workup.engines.settings import OWN_TEACHER, PreferenceSettings, TuningSettings
 from workup.loops.evaluation.examination import FOLDED, Examination, Player, playing
 from workup.loops.evaluation.remarks import remarks
 from workup.loops.evaluation.stopped import curves
@@ -47,7 +48,9 @@ from workup.loops.supporting import SupportingRoles
 from workup.loops.training import warm
 from workup.loops.training.collect import Collection, Share, Step, metrics
 from workup.loops.training.search import Exploration, kept, pairs, searched, step_figures
-from workup.methods import load
+from workup.loops.training.teachers import teacher
+from workup.methods import EXACT_GAIN, load
+from workup.methods.base.exact_gain import paid_by_gain
 from workup.models import samplers
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
@@ -97,7 +100,7 @@ class Plan(Frame):
             )
         engine = engines.load(settings.engine)
         samplers.load(settings.sampler)
-        options = build(method.settings, settings.reward, prefix="reward")
+        options = build(method.settings, settings.own_reward, prefix="reward")
         source = open_source(settings.cases, split=settings.split, strict=settings.strict)
         if not len(source.train):
             raise UserError(f"{source.name} holds no training case")
@@ -115,6 +118,7 @@ class Plan(Frame):
         _ = plan.examination
         for place in range(min(LOOKED_AT, len(source.train))):
             plan._look(place)
+        plan._refuse_unheeded_teacher()
         if settings.balance:
             balanced(source.train, power=settings.balance, seed=settings.seed)
         return plan
@@ -137,6 +141,21 @@ class Plan(Frame):
             elif isinstance(stage, SftStage) and (stage.size is not None or self.warm_steps):
                 self.demonstration(stage, place * stage.each)
 
+    def _refuse_unheeded_teacher(self) -> None:
+        """Raises UserError where the teacher plays in none of the first demonstrations."""
+        if self.teacher is None or not self.warm_steps:
+            return
+        for usual, taught in zip(
+            _warm_starts(self._begun()), _warm_starts(self.stages), strict=True
+        ):
+            for k in range(RECIPE):
+                if self.demonstration(usual, k) != self.demonstration(taught, k):
+                    return
+        raise UserError(
+            f"sft.teacher={self.settings.sft.teacher} changes nothing: no encounter is imitated in "
+            "this warm start; leave it out"
+        )
+
     @property
     def config(self) -> dict[str, Any]:
         """The content of config.yaml: every setting, defaults included."""
@@ -144,7 +163,7 @@ class Plan(Frame):
             "roles": self.supporting.roles,
             "environment": self.world.config,
             "anchors": list(self.anchors),
-            "reward": self.options.model_dump(mode="json"),
+            "reward": {**self.settings.reward, **self.options.model_dump(mode="json")},
         }
         return {**self.settings.model_dump(mode="json"), **own}
 
@@ -152,8 +171,9 @@ class Plan(Frame):
     def notes(self) -> tuple[str, ...]:
         """The method's notes on its settings, what of `preset=paper` is not kept, and warnings.
 
-        The warnings are of a policy that is its own judge, of settings for a warm start that does
-        not take place, of anchors that are missing, and of what the cases lack.
+        A bound says that it is one. The warnings are of a policy that is its own judge, of
+        settings for a warm start that does not take place, of anchors that are missing, and of what
+        the cases lack.
         """
         notes: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
         own = own_judges([self.policy], self.settings)
@@ -162,8 +182,28 @@ class Plan(Frame):
         unused = ("sft.… changes nothing: this policy gets no warm start; add warm_start=true",)
         source, played = self.source, self.examination.played
         lacking = remarks(source, self.environment, played, source.train)
-        told = (*printed, *own, *(unused if idle else ()), *self.environment.about.notes, *lacking)
+        told = (
+            *self._bounds(),
+            *printed,
+            *own,
+            *(unused if idle else ()),
+            *self.environment.about.notes,
+            *lacking,
+        )
         return (*(notes(self.options) if notes else ()), *told)
+
+    def _bounds(self) -> Iterator[str]:
+        """What is not as the method has it, because the model of the cases takes part."""
+        if self.settings.exact_gain:
+            yield (
+                f"reward={EXACT_GAIN}: questions are paid by the model of the cases. This is a "
+                "bound and not the method."
+            )
+        if self.teacher is not None and self.warms:
+            yield (
+                f"sft.teacher={self.settings.sft.teacher}: the warm start imitates a doctor who "
+                "knows the model of the cases, which the method's own does not."
+            )
 
     @property
     def warms(self) -> bool:
@@ -202,8 +242,26 @@ class Plan(Frame):
         """The index-th demonstration of the stage; no model plays a role in it."""
         return stage.demonstrate(self.source, self.supporting.built_in, self.settings.seed, index)
 
-    @property
+    @cached_property  # what a doctor has worked out serves all demonstrations
+    def teacher(self) -> Doctor | None:
+        """Whose encounters the warm start imitates; None: those of the method's demonstrations."""
+        name = self.settings.sft.teacher
+        if name == OWN_TEACHER:
+            return None
+        return teacher(name, self.supporting.built_in, self.source, self.settings.seed)
+
+    @cached_property
     def stages(self) -> Sequence[Stage]:
+        """The method's stages from `begin` on, with the reward and the teacher of the settings."""
+        made = self._begun()
+        if self.settings.exact_gain:
+            made = paid_by_gain(made, self.source, self.environment)
+        if (doctor := self.teacher) is None:
+            return made
+        taught = {stage.name: stage.taught_by(doctor) for stage in _warm_starts(made)}
+        return [taught.get(stage.name, stage) for stage in made]
+
+    def _begun(self) -> Sequence[Stage]:
         """The method's stages, from the one that `begin` names.
 
         Raises UserError if there is none of this name, or if a stage needs what was left out.
@@ -272,6 +330,10 @@ class Plan(Frame):
         follow = partial(samplers.load(s.sampler).follow, how=s.how)
         job = EngineJob(s, out / CHECKPOINTS, self.weights, follow, self.place)
         return engines.load(s.engine).open(job)
+
+
+def _warm_starts(stages: Sequence[Stage]) -> list[SftStage]:
+    return [stage for stage in stages if isinstance(stage, SftStage) and stage.size is None]
 
 
 def start(settings: Settings, out: Path, live: Live, account: str = "") -> Run:

@@ -1,0 +1,118 @@
+"""Ideal credit: each question is paid what its answer told, by the model behind the cases.
+
+It takes the place of a method's own reward (`reward=exact-gain`), and everything else about the
+method stays. It is a bound and no method of a paper: no other reward can know better what a
+question brought. What is lacking to it is no matter of credit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from math import log
+
+from workup.core.case import Case, Source
+from workup.core.episode import Batch, Episode, Score, Scores, Turn
+from workup.core.errors import UserError
+from workup.core.ports import Environment, Instruments, Reward
+from workup.core.stages import GrpoStage, Stage
+from workup.environments.base.anchors import BayesDiagnoser, exact_reader
+from workup.environments.base.queries import hops
+from workup.methods import EXACT_GAIN
+from workup.methods.base.outcome import malformed, score_each
+from workup.rl.credit import one_step
+
+Potential = Callable[[Case, Sequence[Turn]], float]
+"""Φ(s): a case and the turns so far → how probable the truth is by then."""
+
+PENALTY = 0.2
+"""Taken off an episode without a diagnosis, as the methods' own rewards do."""
+
+LEAST = 1e-6
+"""A probability below it counts as this one: no single answer costs more than log(1/LEAST) nats."""
+
+
+def r(Φ: Sequence[float], acc: float) -> tuple[float, ...]:
+    """r_t = Φ(s_{t+1}) − Φ(s_t), with Φ(s_t) = log p(d* | e_t); on the last turn acc besides.
+
+    e_t is what the presentation and the answers to the first t of T actions told. So the sum
+    telescopes: Σ_t r_t = log p(d* | e_T) − log p(d* | e_0) + acc. `Φ` has T + 1 values, in nats.
+    """
+    *gains, last = (after - before for before, after in pairwise(Φ))
+    return (*gains, last + acc)
+
+
+def paid_by_gain(
+    stages: Sequence[Stage], source: Source, environment: Environment
+) -> Sequence[Stage]:
+    """The stages, each reinforcement paid by `exact_gain`; all others stay.
+
+    The advantage of a turn is its own reward, and what is to be expected from there on less what
+    was before (`one_step`). With its own gain alone the policy would stop early, since a diagnosis
+    tells nothing and late questions tell less than the average. With all rewards to come (`to_go`)
+    a question would be paid for what later ones happened to tell. Raises UserError where there is
+    no such reward.
+    """
+    if not any(isinstance(stage, GrpoStage) for stage in stages):
+        raise UserError(
+            f"reward={EXACT_GAIN} is for a method that reinforces, and this one does not: leave it "
+            "out"
+        )
+    about = environment.about
+    if not about.asks and not (about.searches and hops(source)):
+        raise UserError(
+            f"reward={EXACT_GAIN} pays what a question tells, and in this environment nothing can "
+            "be asked for one by one: leave it out"
+        )
+    if (reader := exact_reader(source, environment)) is None:
+        raise UserError(
+            f"reward={EXACT_GAIN} needs a model of the cases, which {source.name} does not have: "
+            "leave it out"
+        )
+
+    def fits(case: Case) -> None:
+        if case.truth.diagnosis not in reader.knowledge.diagnoses:
+            raise UserError(
+                f"case '{case.id}': the model of the cases does not know '{case.truth.diagnosis}', "
+                f"so that reward={EXACT_GAIN} cannot pay for it"
+            )
+
+    Φ = potential(reader)
+    reward, credit = exact_gain(Φ), one_step(lambda case: Φ(case, ()))
+    return [
+        GrpoStage(stage.name, reward, credit, fits=fits) if isinstance(stage, GrpoStage) else stage
+        for stage in stages
+    ]
+
+
+def potential(reader: BayesDiagnoser) -> Potential:
+    """Φ(s) = log p(d* | e), in nats and at least log(LEAST); `r` says what e is."""
+    place = {name: k for k, name in enumerate(reader.knowledge.diagnoses)}
+
+    # Episodes share their first answers. Sorted, equal evidence is summed in one order.
+    @lru_cache(maxsize=1 << 15)
+    def posterior(evidence: tuple[tuple[str, tuple[str, ...]], ...]) -> Sequence[float]:
+        return reader.knowledge.posterior(dict(evidence))
+
+    def Φ(case: Case, past: Sequence[Turn]) -> float:
+        p = posterior(tuple(sorted(reader.evidence(case, past).items())))
+        return log(max(p[place[case.truth.diagnosis]], LEAST))
+
+    return Φ
+
+
+def exact_gain(Φ: Potential) -> Reward:
+    """The reward `r` of every episode, less PENALTY on the last turn of one without a diagnosis."""
+
+    def score(episode: Episode, acc: float) -> Score:
+        turns = episode.turns
+        told = [Φ(episode.case, turns[:t]) for t in range(len(turns) + 1)]
+        penalty = -PENALTY if malformed(episode) else 0.0
+        parts = {"gain": told[-1] - told[0], "acc": acc, "malformed": penalty}
+        return Score(r(told, acc + penalty), parts)
+
+    async def reward(batch: Batch, instruments: Instruments) -> Scores:
+        return await score_each(batch, instruments.judge, score)
+
+    return reward
