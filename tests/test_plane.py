@@ -68,7 +68,7 @@ def test_a_report_begins_with_it(runs: list[Run]) -> None:
     assert [word for word in ("full", "greedy", "random") if f">{word}</text>" in first] == [
         *("full", "greedy", "random")
     ]
-    assert "lost in reading, and the way up to the greedy curve in asking" in page
+    assert "lost in reading. The way up to the greedy curve is lost in asking." in page
 
 
 def test_compare_begins_with_all_runs(runs: list[Run], tmp_path: Path) -> None:

@@ -93,21 +93,23 @@ class Plane:
 
     @property
     def caption(self) -> str:
-        """How to read it, in two sentences at most."""
-        whole = "; the line reads the whole record" if self.levels else ""
-        bounds = (
-            "Curves: exact reasoning on greedily chosen and on random questions, stopped after "
-            "each of them"
+        """How to read it: what the curves and the line are, what is filled, what is lost."""
+        said = [
+            "Curves: exact reasoning, stopped after each greedily chosen or random question."
             if self.curves
-            else f"Higher is right more often, further left takes fewer {self.actions}"
-        )
-        lost = (
-            " Filled: a policy's own answers; hollow: an exact reader's after the same questions, "
-            "so that the gap between the two is lost in reading"
-        )
-        asking = ", and the way up to the greedy curve in asking" if self.curves else ""
-        read = f"{lost}{asking}." if self.read else ""
-        return f"{bounds}{whole} (95\u00a0% intervals).{read}"
+            else f"Higher is right more often, further left takes fewer {self.actions}."
+        ]
+        if self.levels:
+            said.append("The line: exact reasoning on the whole record.")
+        if self.read:
+            said += [
+                "Filled: a policy's own answers.",
+                "Hollow: an exact reader's answers after the same questions.",
+                "The gap between the two is lost in reading.",
+            ]
+            if self.curves:
+                said.append("The way up to the greedy curve is lost in asking.")
+        return " ".join([*said, "Intervals: 95\u00a0%."])
 
 
 def _has(levels: Mapping[str, Estimate], metric: str) -> bool:
