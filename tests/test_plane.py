@@ -149,7 +149,7 @@ def test_without_curves_doctors_are_points() -> None:
         "actions before the diagnosis",
     )
     assert found.tells
-    assert "further left takes fewer actions before the diagnosis; the line" in found.caption
+    assert "further left takes fewer actions before the diagnosis. The line" in found.caption
     assert "hollow" not in found.caption
 
 
