@@ -261,10 +261,10 @@ def rows_of(runs: list[Run]) -> list[str]:
     """The first column of the comparison's first table."""
     console = Console(record=True, width=140)
     compare(runs, None, console)
-    table = console.export_text().partition(" each")[0]
+    table = console.export_text().partition(" each")[0].rpartition("─")[2]
     return [
         cells[0].strip()
-        for line in table.splitlines()[2:]
+        for line in table.splitlines()
         if len(cells := re.split(r"\s{2,}", line.strip())) > 2
     ]
 

@@ -52,6 +52,8 @@ DASHES = {
     "greedy information": (0, (4, 2)),
     "full information": (0, ()),
 }
+OTHER = (0, (1, 4))
+"""The dashes of an anchor that an environment from outside has."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +284,7 @@ def _anchors(ax: Axes, means: Mapping[str, float]) -> None:
     """A line per anchor, with its name to the right of the panel."""
     for doctor, mean in means.items():
         if math.isfinite(mean):
-            dashes = DASHES.get(doctor, (0, (1, 4)))
+            dashes = DASHES.get(doctor, OTHER)
             ax.axhline(mean, color=COLOURS["muted"], linewidth=1, linestyle=dashes)
     beside(ax, means)
 

@@ -18,7 +18,7 @@ from workup.core.statistics import Estimate
 from workup.metrics.facts import COVERAGE
 from workup.metrics.measures import SEARCHES
 from workup.metrics.reading import EXACT_READER
-from workup.report.curves import DASHES, Levels, beside
+from workup.report.curves import DASHES, OTHER, Levels, beside
 from workup.report.outcomes import Look, Looks
 from workup.report.plotting import COLOURS, Drawing, Key, figure, panel, tidy, whiskers
 from workup.report.tables import Ends
@@ -135,7 +135,7 @@ def drawn(plane: Plane, looks: Looks) -> Drawing | None:
         return None
     ax = panel("", HEIGHT, WIDTH)
     for doctor, curve in plane.curves.items():
-        _curve(ax, curve, DASHES[doctor])
+        _curve(ax, curve, DASHES.get(doctor, OTHER))
     for estimate in plane.levels.values():
         ax.axhline(estimate.mean, color=COLOURS["muted"], linewidth=1)
     keys = []

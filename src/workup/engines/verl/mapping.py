@@ -49,7 +49,7 @@ DRIVER = frozenset(
             "balance",
         ),
         *("evaluation", "roles", "endpoints", "budget", "replay", "max_failed", "threads"),
-        *("engine", "tiny", "save_total_limit", "warm_start", "max_tokens"),
+        *("engine", "tiny", "save_total_limit", "warm_start", "max_tokens", "begin"),
     }
 )
 RATES = ("lr", "lr_schedule", "warmup")
