@@ -32,7 +32,7 @@ from workup.report.plotting import Drawing, figure, panel, series, series_key, t
 from workup.report.rendering import render
 from workup.report.sheets import Sheet
 from workup.runs import Run
-from workup.runs.words import cell
+from workup.runs.words import DASH, cell
 from workup.studies.base.result import Section
 
 Call = Callable[[Sequence[str]], int]
@@ -48,7 +48,7 @@ STATEMENTS = (
 )
 PATHOLOGY = "--cases clinic:pathology environment.final=list max_tokens=64"
 SETUPS: Mapping[str, str] = {
-    **dict.fromkeys(("craft", "outcome", "exact-gain"), "--cases clinic:s max_tokens=8"),
+    **dict.fromkeys(("craft", "outcome"), "--cases clinic:s max_tokens=8"),
     **dict.fromkeys(("promed", "grpo"), "--cases clinic:s max_tokens=16"),
     **dict.fromkeys(("cmig", "search-r1", "autorefine", "igpo"), LINKED),
     **dict.fromkeys(("medr3", "research", "r1-searcher"), STATEMENTS),
@@ -79,7 +79,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Point:
-    """Means over the updates of one window; `update` and `minutes` are at its end."""
+    """Means over the updates of one window; `update` and `minutes` are at its end.
+
+    The warm start counts in neither: runs share one, and only the first of them trains it.
+    """
 
     update: int
     minutes: float
@@ -88,7 +91,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Learned:
-    """One run's curve, and what its policy does with held-out patients before and after."""
+    """One run's curve, and what its policy does with held-out patients before and after.
+
+    `warm_minutes` is the processor time of the stages before reinforcement.
+    """
 
     method: str
     seed: int
@@ -126,27 +132,27 @@ def learned(folder: Path) -> Learned:
     with Run.open(folder) as run:
         lines, config, summary = [*run.metrics()], run.config, run.summary
     steps = reinforced(lines)
-    warm = sum(line.get("processor_seconds") or 0.0 for line in lines) - sum(
-        line.get("processor_seconds") or 0.0 for line in steps
-    )
+    warm = sum(map(worked, lines)) - sum(map(worked, steps))
     doctors = (summary or {}).get("doctors", {})
     anchors = (summary or {}).get("anchors", ())
     return Learned(
         str(config["method"]),
         int(config["seed"]),
         warm / 60,
-        windows(steps, warm / 60),
+        windows(steps),
         {name: entry for name, entry in doctors.items() if name not in anchors},
     )
 
 
-def windows(steps: Sequence[Mapping[str, Any]], before: float) -> list[Point]:
-    """The curve of a run's reinforced steps, `before` minutes of which came earlier."""
+def worked(line: Mapping[str, Any]) -> float:
+    """The processor time of a step, in seconds."""
+    return float(line["processor_seconds"])
+
+
+def windows(steps: Sequence[Mapping[str, Any]]) -> list[Point]:
+    """The curve of a run's reinforced steps; its time begins with the first of them."""
     size = max(1, math.ceil(len(steps) / WINDOWS))
-    minutes = [
-        before + seconds / 60
-        for seconds in accumulate(line.get("processor_seconds") or 0.0 for line in steps)
-    ]
+    minutes = [seconds / 60 for seconds in accumulate(map(worked, steps))]
     made = []
     for start in range(0, len(steps), size):
         part = steps[start : start + size]
@@ -189,11 +195,18 @@ def sheet(runs: Sequence[Learned]) -> Sheet:
     names = ("accuracy", "questions", "critical", "repeats")
     rows = []
     for run in runs:
-        total = run.points[-1].minutes if run.points else run.warm_minutes
+        before = f"{run.warm_minutes:.1f}" if run.warm_minutes else DASH
+        after = f"{run.points[-1].minutes:.1f}" if run.points else DASH
         for doctor, entry in run.doctors.items():
             figures = [cell(doctor, entry, name) for name in names]
-            rows.append([run.label, doctor, *figures, f"{run.warm_minutes:.1f}", f"{total:.1f}"])
-    headings = ["run", "policy", *(metric(name).title for name in names), "warm min", "all min"]
+            rows.append([run.label, doctor, *figures, before, after])
+    headings = [
+        "run",
+        "policy",
+        *(metric(name).title for name in names),
+        "earlier stages, min",
+        "reinforced, min",
+    ]
     return Sheet(headings, rows, words=2)
 
 
@@ -211,8 +224,9 @@ def page(runs: Sequence[Learned], command: str) -> str:
         facts={"runs": str(len(runs))},
         sections=sections,
         remarks=[
-            "A point is a mean over the training episodes of a window of updates. The time of the "
-            "warm start comes before the first point."
+            "A point is a mean over the training episodes of a window of updates. The warm start "
+            "comes before the first point and is not counted in its time; a dash in the table "
+            "stands where a run took one that an earlier run had trained."
         ],
         command=command,
         name="learning",

@@ -40,6 +40,35 @@ def test_mistakes_of_the_bench_on_a_gpu_are_told(
     assert told in capsys.readouterr().err
 
 
+def test_the_set_ups_of_the_learning_curves_are_of_methods_that_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHES[0].parent.parent))
+    learning = import_module("bench.learning")
+    for job in learning.jobs([*learning.SETUPS], [100], ["steps=2"], tmp_path):
+        method, option, cases, *words = job.words
+        assert (option, job.out.name) == ("--cases", f"{method}-100")
+        values = settings.read(words, None) | {"method": method, "cases": cases}
+        assert build(Settings, values).steps == 2
+        assert methods_of.load(method)
+
+
+def test_a_window_of_a_learning_curve_is_a_mean_and_its_time_begins_with_reinforcement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHES[0].parent.parent))
+    learning = import_module("bench.learning")
+    steps = [
+        {"reward": 0.5, "accuracy": float(k % 2), "processor_seconds": 30.0} for k in range(100)
+    ]
+    steps[0]["accuracy"] = None
+    first, *_, last = points = learning.windows(steps)
+    assert len(points) == learning.WINDOWS
+    assert (first.update, first.minutes) == (2, 1.0)
+    assert first.values == {"accuracy": 1.0, "reward": 0.5}
+    assert (last.update, last.minutes, last.values["accuracy"]) == (100, 50.0, 0.5)
+
+
 def _asked(out: Path, **more: Any) -> Any:
     learning = import_module("bench.gpu.learning")
     sets = {"ddxplus": "ddxplus:d", "mediq": "mediq:m.jsonl"}
