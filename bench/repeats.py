@@ -22,13 +22,13 @@ from rich.console import Console
 from rich.table import Table
 
 from workup.cases import open_source
-from workup.core.case import Source
+from workup.core.case import Case, Source
 from workup.core.episode import Turn
-from workup.core.ports import Doctor, Environment, LanguageModel, Policy, ScoreRequest
+from workup.core.ports import Demonstration, Doctor, Environment, LanguageModel, ScoreRequest
+from workup.environments.base.teacher import exchanges, played
 from workup.models.samplers import How
 from workup.models.samplers.local import open as open_local
-from workup.rl.rollout import Play, ToPlay, rollout
-from workup.rl.running import run_to_end
+from workup.rl.samples import token_tree
 from workup.runs.policies import resolve
 from workup.runs.settings import world
 
@@ -37,23 +37,10 @@ DOCTORS = ("random doctor", "greedy information")
 
 def transcripts(
     source: Source, environment: Environment, doctor: Doctor, patients: int, asked: int
-) -> Iterator[tuple[ToPlay, tuple[Turn, ...]]]:
+) -> Iterator[tuple[Case, tuple[Turn, ...]]]:
     """Patients, each with the first `asked` questions that the doctor asked."""
     for case in source.test[:patients]:
-        play = ToPlay(case)
-        episode = run_to_end(rollout(play, environment, doctor, Play()))
-        yield play, episode.turns[:asked]
-
-
-def tokens(
-    policy: Policy, environment: Environment, play: ToPlay, past: Sequence[Turn]
-) -> list[int]:
-    """The transcript in the policy's ids, up to its own turn."""
-    ids = list(policy.render(environment.open(play.case)))
-    for turn in past:
-        ids += policy.encode(turn.completion.text)
-        ids += policy.render(turn.observation.messages, ids)
-    return ids
+        yield case, played(case, environment, doctor)[:asked]
 
 
 async def chances(
@@ -65,12 +52,13 @@ async def chances(
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """log P(question | transcript) and whether it was asked: transcripts × items."""
     scorer, logs, before = model.scorer(), [], []
-    for play, past in transcripts(source, environment, doctor, *sizes):
-        context = (tuple(tokens(model.policy, environment, play, past)),)
+    for case, past in transcripts(source, environment, doctor, *sizes):
+        shown = Demonstration(environment.open(case), exchanges(past))
+        context = (token_tree(shown, model.policy).trunk,)  # up to the policy's own turn
         told = [
             await scorer.score(
                 ScoreRequest(
-                    play.case.id, environment.write(item.kind.value, item.name), contexts=(context,)
+                    case.id, environment.write(item.kind.value, item.name), contexts=(context,)
                 )
             )
             for item in source.items

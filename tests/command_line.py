@@ -162,6 +162,16 @@ def steps_of(run: Path, stage: str = "") -> list[dict[str, Any]]:
 
 
 # The figures of a step that a clock decides.
+TINIEST: Mapping[str, Any] = {
+    "tiny": {"width": 16, "layers": 1},
+    "sft": {"steps": 2, "batch": 2},
+    "steps": 2,
+    "batch": 2,
+    "group": 2,
+    "max_tokens": 8,
+    "quiet": True,
+}
+"""The shortest training there is, as keywords of `workup.train`."""
 CLOCKED = (
     *("seconds", "processor_seconds", "update_seconds", "scoring_seconds"),
     "tokens_per_second",

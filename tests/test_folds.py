@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from clinical_layouts import packet, referring, written
-from command_line import Call, forked
+from command_line import TINIEST, Call, forked
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,14 +30,8 @@ from workup.runs.settings import PolicySettings, Settings, build
 
 CASES = 10
 SMALL: dict[str, Any] = {
-    "tiny": {"width": 16, "layers": 1},
-    "sft": {"steps": 2, "batch": 2},
-    "steps": 2,
-    "batch": 2,
-    "group": 2,
-    "max_tokens": 8,
+    **TINIEST,
     "evaluation": {"anchors": False},
-    "quiet": True,
 }
 
 pytestmark = pytest.mark.usefixtures("shared_cache")

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from command_line import forked
+from command_line import TINIEST, forked
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -45,14 +45,8 @@ Curve = NDArray[np.float64]
 FREEDOM = 2 * BLOCKS - 3
 TRIALS = 4_000
 QUIET: dict[str, Any] = {
-    "tiny": {"width": 16, "layers": 1},
-    "sft": {"steps": 2, "batch": 2},
-    "steps": 2,
-    "batch": 2,
-    "group": 2,
-    "max_tokens": 8,
+    **TINIEST,
     "evaluation": {"cases": 2, "anchors": False, "untrained": False},
-    "quiet": True,
 }
 curves = st.lists(st.floats(-10, 10), min_size=FEWEST, max_size=200)
 

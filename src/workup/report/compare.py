@@ -404,9 +404,7 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
     levels = tables.levels_of({**rows, **before, **marks})
     seeking = Plane.of(levels, ends, first.run.summary.get("stopped", {}))
     return {
-        "plane": plane.drawn(seeking, looks),
-        "plane_title": seeking.title,
-        "plane_caption": f"{seeking.caption} Anchors and start: {next(first.each)[0]}.",
+        **plane.content(seeking, looks, f" Anchors and start: {next(first.each)[0]}."),
         "scatter": outcomes.against_accuracy(levels, looks, Curve("", [])),
         "category_figure": outcomes.by_category(found, looks),
         "category_caption": category_caption(found),

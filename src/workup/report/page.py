@@ -88,7 +88,10 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         **_training(lines, entries, ends),
         "learned": told(learned) if (learned := run.summary.get("learning")) else "",
         "go_on": (learned or {}).get("go_on"),
-        **_plane(run, entries, ends),
+        **plane.content(
+            Plane.of(tables.levels_of(entries), ends, run.summary.get("stopped", {})),
+            outcomes.looks(list(entries), ends),
+        ),
         "parts": tables.reward_parts(run, ends),
         **_evaluations(run, entries, ends, lines),
         **_transcripts(run, ends, withheld),
@@ -138,16 +141,6 @@ def _machine(versions: Mapping[str, Any]) -> str:
     threads = f", {versions['threads']} used" if versions.get("threads") else ""
     accelerator = f", {versions['accelerator']}" if versions.get("accelerator") else ""
     return f"{versions['processor']} ({versions.get('cpus')} cores{threads}){accelerator}"
-
-
-def _plane(run: Run, entries: Entries, ends: Ends) -> dict[str, Any]:
-    found = Plane.of(tables.levels_of(entries), ends, run.summary.get("stopped", {}))
-    looks = outcomes.looks(list(entries), ends)
-    return {
-        "plane": plane.drawn(found, looks),
-        "plane_title": found.title,
-        "plane_caption": found.caption,
-    }
 
 
 def _training(lines: Sequence[Mapping[str, Any]], entries: Entries, ends: Ends) -> dict[str, Any]:

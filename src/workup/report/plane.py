@@ -128,6 +128,15 @@ def _actions(levels: Levels) -> str:
     return "questions" if asking else "actions before the diagnosis"
 
 
+def content(plane: Plane, looks: Looks, more: str = "") -> dict[str, Any]:
+    """What a page's template shows of it; `more` stands behind the caption."""
+    return {
+        "plane": drawn(plane, looks),
+        "plane_title": plane.title,
+        "plane_caption": f"{plane.caption}{more}",
+    }
+
+
 @figure
 def drawn(plane: Plane, looks: Looks) -> Drawing | None:
     """The picture; None where there is nothing to see. `looks` has the style of every point."""
