@@ -18,8 +18,8 @@
         than: outcome
         margin: 0.02
 
-An arm is what one types behind `workup train`, and its scale's words follow it: here
-`craft --cases clinic:s max_tokens=8`. A side of a claim is an arm, or `ARM @ DOCTOR` for another
+An arm is what one types behind `workup train`, with its scale's words behind the method: here
+`craft --cases clinic:s max_tokens=8`. What the arm says itself comes last and is kept. A side of a claim is an arm, or `ARM @ DOCTOR` for another
 doctor than the trained policy of the arm's evaluation, such as `crit @ warm start`. The built-in
 papers are the YAML files beside this one.
 """
@@ -108,7 +108,11 @@ class Setup(Part):
         """Arm → the words behind `workup train`, without seed and folder; bounds come last."""
         size = self.scales[scale]
         arms = size.arms or {**self.arms, **self.bounds}
-        return {name: (*shlex.split(arm), *shlex.split(size.words)) for name, arm in arms.items()}
+        found = {}
+        for name, typed in arms.items():
+            method, *own = shlex.split(typed)
+            found[name] = (method, *shlex.split(size.words), *own)
+        return found
 
 
 class Claim(Part):

@@ -24,6 +24,7 @@ from workup.runs.rising import Learning, LearningVerdict
 from workup.studies.claims import TRAINED, Claim, parted
 
 CANNOT = "could not show it"
+NOT_RUN = "not run"
 RISING = LearningVerdict.RISING
 OWN = ("accuracy", "exact_reader", "questions", "critical", "recall", "repeats")
 
@@ -91,8 +92,6 @@ def ended(folder: Path, arm: str, seed: int, claims: Sequence[Claim]) -> Ended:
         diseases: dict[str, str] = {}
         for doctor in sorted({doctor for doctor, _ in wanted}):
             outcomes = run.outcomes(doctor)
-            if not outcomes:
-                raise UserError(f"{folder}: nobody called '{doctor}' was evaluated")
             diseases.update((each.case_id, each.diagnosis) for each in outcomes)
             cases = [each.case_id for each in outcomes]
             found[doctor] = {
@@ -101,7 +100,8 @@ def ended(folder: Path, arm: str, seed: int, claims: Sequence[Claim]) -> Ended:
                 if of == doctor
             }
         lines = [line for line in run.metrics() if line.get("reward") is not None]
-        entry = (run.summary or {}).get("learning")
+        summary = run.summary or {}
+        entry = summary.get("learning")
         return Ended(
             arm,
             seed,
@@ -109,7 +109,7 @@ def ended(folder: Path, arm: str, seed: int, claims: Sequence[Claim]) -> Ended:
             diseases,
             {name: [line.get(name) for line in lines] for name in curves | {"accuracy"}},
             Learning.from_json(entry) if entry else None,
-            float((run.summary or {})["seconds"]),
+            float(summary["seconds"]),
         )
 
 
@@ -120,12 +120,15 @@ def finding(claim: Claim, runs: Iterable[Ended], problem: str = "") -> Finding:
     arms: dict[str, dict[int, Ended]] = {}
     for run in runs:
         arms.setdefault(run.arm, {})[run.seed] = run
-    sides = [_side(claim, side, measure, arms) for side, measure in _measured(claim)]
+    try:
+        sides = [_side(claim, side, measure, arms) for side, measure in _measured(claim)]
+    except UserError as error:
+        return Finding(claim, NOT_RUN, reason=str(error))
     if not all(sides):
-        return Finding(claim, "not run", reason="no run of both sides has ended")
+        return Finding(claim, NOT_RUN, reason="no run of both sides has ended")
     found, each = _difference(claim, *sides)
     if found.n == 0:
-        return Finding(claim, "not run", reason=f"{claim.measure} is undefined in every run")
+        return Finding(claim, NOT_RUN, reason=f"{claim.measure} is undefined in every run")
     compared = {parted(side)[0] for side in claim.sides}
     rising = {
         arm: (sum(_rises(run) for run in arms[arm].values()), len(arms[arm])) for arm in compared
@@ -160,8 +163,13 @@ def _side(
 
 
 def _kept(claim: Claim, run: Ended, doctor: str, measure: str) -> Clustered:
-    """The values of the patients that the claim is about. Raises UserError for no such disease."""
+    """The values of the patients that the claim is about.
+
+    Raises UserError for a doctor who was not evaluated and for a disease that nobody has.
+    """
     values, cases = run.outcomes[doctor][measure]
+    if not cases:
+        raise UserError(f"nobody called '{doctor}' was evaluated in {run.arm}-{run.seed}")
     if not claim.where:
         return values, cases
     if claim.where not in run.diseases.values():

@@ -305,7 +305,6 @@ def forest(found: Sequence[Finding]) -> Drawing | None:
         if claim.reported is not None:
             ax.plot(abs(claim.reported) / claim.margin, place, "D", color=COLOURS["ink"], ms=3.5)
     rowed(ax, [each.claim.id for each in have])
-    ax.invert_yaxis()
     tidy(ax)
     return Drawing("Claims", [ax], [Key(name, COLOURS[look], "●") for look, name in LOOKS.items()])
 

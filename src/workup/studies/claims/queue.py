@@ -7,7 +7,6 @@ said. A run that has ended is left alone; one that was interrupted goes on where
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -23,7 +22,7 @@ from workup.runs.files import DamagedError
 
 PROGRAM = "import sys; from workup.cli.app import main; sys.argv[0] = 'workup'; main()"
 POLL = 0.2  # seconds between two looks at the processes
-PATIENCE = 30.0  # seconds that an interrupted run has to write what it must, before it is killed
+PATIENCE = 10.0  # seconds that a run has to end by itself, before it is killed
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def summary_of(folder: Path) -> Mapping[str, Any] | None:
     if not (folder / "config.yaml").exists():
         return None
     with Run.open(folder) as run:
-        return run.summary
+        return run.summary or None
 
 
 @dataclass
@@ -140,7 +139,6 @@ class Queue:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C reaches us, and we tell the runs
                 env={"OMP_NUM_THREADS": "1", **os.environ},
             )
 
@@ -160,10 +158,9 @@ class Queue:
             yield job
 
     def _stop(self) -> None:
-        """Ends what runs, as Ctrl-C does, and waits until it has."""
+        """Ends what runs, and waits until it has. A run can be ended at any moment."""
         for process in self._running.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
+            process.terminate()
         for process in self._running.values():
             try:
                 process.wait(PATIENCE)
