@@ -335,16 +335,24 @@ def compare(
         str | None,
         typer.Option(help="show this measure seed by seed [default: accuracy]"),
     ] = None,
+    doctor: Annotated[
+        str | None,
+        typer.Option(
+            help="compare this evaluated row of every run, such as 'bayes concludes' "
+            "[default: the trained policy]"
+        ),
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="also write all figures as JSON")] = None,
 ) -> None:
     """Compare runs, pooled over seeds: intervals and differences."""
-    from workup.report import compare
+    from workup.report import Chosen, compare
     from workup.runs import Run
 
     if len(runs) < 2:
         raise UserError("compare needs two runs or more: workup compare RUN RUN")
     opened = [Run.open(path) for path in runs]
-    compare(opened, html, transcripts=transcripts, apart=apart, measure=measure, json=json)
+    chosen: Chosen = {"apart": apart, "measure": measure, "doctor": doctor}
+    compare(opened, html, transcripts=transcripts, json=json, **chosen)
 
 
 @app.command()

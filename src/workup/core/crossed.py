@@ -40,6 +40,7 @@ import numpy as np
 
 from workup.core.statistics import (
     LEVEL,
+    POWER,
     Bounds,
     CaseTable,
     Clustered,
@@ -49,13 +50,14 @@ from workup.core.statistics import (
     case_means,
     few,
     gaps,
+    quantile,
+    reach,
     score,
     wilson,
     within,
 )
 
 Parts = Mapping[str, Clustered]  # training seed → its values, and the patient of each
-POWER = 0.8
 MOST_SEEDS = 10_000  # `Crossed.seeds_for` looks no further
 _ROUNDING = 1e-12  # a standard error below this, relative to the mean, is that of equal figures
 
@@ -101,21 +103,13 @@ class Crossed(Estimate):
         return self.seeds > 1
 
     @property
-    def p(self) -> float:
-        """Two-sided, of no difference; NaN without a standard error."""
-        from scipy.special import stdtr
-
-        return float(2 * stdtr(self.df, -abs(self.mean) / self.se)) if self.se > 0 else math.nan
+    def freedom(self) -> float:
+        return math.inf if math.isnan(self.df) else self.df
 
     @property
     def narrowed(self) -> float:
         """How long the arms of a 90 % interval are, as a share of this one's."""
-        df = math.inf if math.isnan(self.df) else self.df
-        return _quantile(LEVEL, df) / _quantile((1 + LEVEL) / 2, df)
-
-    def detectable(self, power: float = POWER) -> float:
-        """The true difference that would be found (interval without 0) with this power."""
-        return _reach(self.df, power) * self.se
+        return quantile(LEVEL, self.freedom) / quantile((1 + LEVEL) / 2, self.freedom)
 
     def seeds_for(self, difference: float, power: float = POWER) -> int | None:
         """How many seeds in all, at least two, make `difference` detectable.
@@ -130,7 +124,7 @@ class Crossed(Estimate):
             variance = self.spread / seeds + self.shared
             share = self.spread / seeds / variance
             df = _freedom([(share, seeds)], self.patients)
-            return _reach(df, power) * math.sqrt(variance) <= difference
+            return reach(df, power) * math.sqrt(variance) <= difference
 
         low, high = 1, 2
         while not enough(high):
@@ -145,10 +139,10 @@ class Crossed(Estimate):
     def as_json(self) -> dict[str, Any]:
         """That of an estimate, and the fields of this class; NaN as null."""
         own = {name: getattr(self, name) for name in ("df", "spread", "shared")}
-        parts = {name: _null(value) for name, value in asdict(self.components).items()}
+        parts = {name: null(value) for name, value in asdict(self.components).items()}
         return {
             **Estimate.as_json(self),
-            **{name: _null(value) for name, value in own.items()},
+            **{name: null(value) for name, value in own.items()},
             **{"seeds": self.seeds, "patients": self.patients, "components": parts},
         }
 
@@ -170,7 +164,7 @@ def crossed(
     """The mean over seeds of each seed's mean value, with its interval over patients and seeds.
 
     A value of None is undefined and left out; so is a seed without a value. `classes` and `bounds`
-    are as in `statistics.averaged`, which has the same mean.
+    are as in `statistics.macro` and `statistics.interval`.
     """
     side = list(parts.values())
     everyone = {case for _, clusters in side for case in clusters}
@@ -187,7 +181,7 @@ def crossed_difference(
     """The mean difference `ours` − `theirs`, with its interval over patients and seeds.
 
     It is the mean, over the seeds that both have, of each seed's mean difference over the patients
-    that both have, as in `statistics.paired_over`. Sides without a common seed are two samples of
+    that both have, as in `statistics.paired`. Sides without a common seed are two samples of
     seeds that met the same patients: s² / S is that of the one plus that of the other, and C
     subtracts what patients do to both; `seeds` is the smaller of their numbers. `bounds` are those
     of the values, not of their differences.
@@ -238,7 +232,7 @@ def by_seed(figures: Sequence[float | None]) -> Crossed:
         nothing = (mean, math.nan, math.nan, n, missing, math.nan, math.nan)
         return Crossed(*nothing, n, 0, spread, 0.0, parts)
     se = math.sqrt(spread / n)
-    half = _quantile((1 + LEVEL) / 2, n - 1) * se
+    half = quantile((1 + LEVEL) / 2, n - 1) * se
     return Crossed(mean, mean - half, mean + half, n, missing, se, n - 1, n, 0, spread, 0.0, parts)
 
 
@@ -356,7 +350,7 @@ def of_table(table: CaseTable, numbers: Sequence[int], missing: int = 0) -> Cros
         return nothing
     df = _freedom([(each.variance / variance, each.number) for each in seeds], patients)
     se = math.sqrt(variance)
-    half = _quantile((1 + LEVEL) / 2, df) * se
+    half = quantile((1 + LEVEL) / 2, df) * se
     return replace(nothing, low=mean - half, high=mean + half, sd=se, df=df)
 
 
@@ -397,8 +391,8 @@ def _bounded(
 ) -> Crossed:
     """`found`, with an interval that a share can have.
 
-    That of a level is Wilson's. It also holds the score interval by patient where too few patients
-    show how values spread.
+    That of a level is Wilson's; that of a difference ends where differences do. Both also hold the
+    score interval by patient where too few patients show how values spread.
     """
     if cases is None or bounds is None or not within(cases.means, bounds, difference):
         return found
@@ -407,27 +401,18 @@ def _bounded(
     level = (found.mean - first) / width
     if not difference and found.se > 0 and 0 < level < 1:
         size = level * (1 - level) / (found.se / width) ** 2
-        ends = wilson(level, size, _quantile((1 + LEVEL) / 2, found.df))
+        ends = wilson(level, size, quantile((1 + LEVEL) / 2, found.df))
         low, high = (first + width * end for end in ends)
     if math.isnan(low) or few(cases, bounds, difference=difference):
         least, most = score(cases, bounds, difference=difference)
         low, high = float(np.fmin(low, least)), float(np.fmax(high, most))
+    if difference:
+        low, high = max(low, -width), min(high, width)
     return replace(found, low=low, high=high)
 
 
-def _reach(df: float, power: float) -> float:
-    """How many standard errors off 0 a difference has to be, to be found with this power."""
-    return _quantile((1 + LEVEL) / 2, df) + _quantile(power, df)
-
-
-def _quantile(share: float, df: float) -> float:
-    """Student's."""
-    from scipy.special import stdtrit  # few commands need it, and it takes a while to load
-
-    return float(stdtrit(df, share))
-
-
-def _null(value: float) -> float | None:
+def null(value: float) -> float | None:
+    """None for NaN, as in JSON."""
     return None if math.isnan(value) else value
 
 
@@ -452,18 +437,20 @@ class Decided:
     """A decision; `within` is whether the difference is also shown to be smaller than the margin.
 
     `more` is about how many more seeds an undecided claim needs; None where it is decided, and
-    where no number of seeds would do with these patients.
+    where seeds do not tell. `patients` is whether it needs more patients, since no number of seeds
+    would do with these.
     """
 
     decision: Decision
     within: bool
     more: int | None = None
+    patients: bool = False
 
     def __str__(self) -> str:
         """ "held", "held, but within the margin", "undecided, about 5 more seeds" """
-        if self.decision is Decision.UNDECIDED:
-            if self.more is None:
-                return f"{self.decision}, more seeds alone do not help"
+        if self.patients:
+            return f"{self.decision}, needs more patients"
+        if self.more is not None:
             return f"{self.decision}, about {self.more:,} more seed{'s' if self.more > 1 else ''}"
         but = ", but within the margin" if self.within and self.decision is Decision.HELD else ""
         return f"{self.decision}{but}"
@@ -491,9 +478,11 @@ def decide(found: Crossed, margin: float, sign: int = 1) -> Decided:
         return Decided(Decision.HELD if held else Decision.REFUTED, within_margin)
     if within_margin:
         return Decided(Decision.EQUAL, True)
+    if not (found.covers_seeds and found.se > 0):
+        return Decided(Decision.UNDECIDED, False)
     seeds = found.seeds_for(max(abs(found.mean), margin))
     more = None if seeds is None else max(1, seeds - found.seeds)
-    return Decided(Decision.UNDECIDED, False, more)
+    return Decided(Decision.UNDECIDED, False, more, seeds is None)
 
 
 def wrong_by_chance(claims: int) -> float:
