@@ -18,6 +18,7 @@ import typer
 
 from workup.cli import (
     cache,
+    claims,
     complete,
     export,
     index,
@@ -476,6 +477,7 @@ app.command(cls=export.ExportHelp)(export.export)
 app.command()(lists.methods)
 app.command()(lists.settings)
 app.command()(lists.sources)
+app.command()(claims.claims)
 # Other commands come last, so that help lists first what a new user needs.
 app.command()(prepare.prepare)
 app.add_typer(study.audits, name="audit")

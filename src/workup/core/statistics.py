@@ -146,7 +146,7 @@ def averaged(
     part's mean is that over classes of each class's mean. With `difference` the values are
     differences of values that lie within `bounds`. `n` and `missing` count values.
     """
-    table = _Table.of(parts, classes)
+    table = CaseTable.of(parts, classes)
     cases, seen = table.cases(), table.sums.shape[1]
     missing = sum(value is None for values, _ in parts for value in values)
     n = sum(len(values) for values, _ in parts) - missing
@@ -192,13 +192,7 @@ def paired_over(
     Pairs are the seeds that both sides have. `n` counts the cases with a difference in any pair,
     `missing` the others that have a value.
     """
-    parts: list[Clustered] = []
-    known: set[Hashable] = set()
-    for ours, theirs in pairs:
-        first, second = case_means(*ours), case_means(*theirs)
-        gaps = {case: first[case] - second[case] for case in first if case in second}
-        parts.append((list(gaps.values()), list(gaps)))
-        known |= first.keys() | second.keys()
+    parts, known = gaps(pairs)
     cases = {case for _, clusters in parts for case in clusters}
     found = averaged(
         parts,
@@ -208,7 +202,21 @@ def paired_over(
         seed=seed,
         resamples=resamples,
     )
-    return replace(found, n=len(cases), missing=len(known) - len(cases))
+    return replace(found, n=len(cases), missing=len(known - cases))
+
+
+def gaps(
+    pairs: Sequence[tuple[Clustered, Clustered]],
+) -> tuple[list[Clustered], set[Hashable]]:
+    """(of every pair the differences of the cases that both have, all cases that have a value)."""
+    parts: list[Clustered] = []
+    known: set[Hashable] = set()
+    for ours, theirs in pairs:
+        first, second = case_means(*ours), case_means(*theirs)
+        found = {case: first[case] - second[case] for case in first if case in second}
+        parts.append((list(found.values()), list(found)))
+        known |= first.keys() | second.keys()
+    return parts, known
 
 
 def over_seeds(figures: Sequence[float | None]) -> Estimate:
@@ -231,7 +239,7 @@ def over_seeds(figures: Sequence[float | None]) -> Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class CaseTable:
     """Each part's defined values by case: their sums and their numbers, (parts, cases).
 
     A case has a value in one part at least. `groups` (cases) are the numbers of their classes, in
@@ -243,7 +251,9 @@ class _Table:
     groups: Ints
 
     @classmethod
-    def of(cls, parts: Sequence[Clustered], classes: Mapping[Hashable, Hashable] | None) -> _Table:
+    def of(
+        cls, parts: Sequence[Clustered], classes: Mapping[Hashable, Hashable] | None
+    ) -> CaseTable:
         numbers: dict[Hashable, int] = {}
         kept = [_keep(*part, numbers) for part in parts]
         totals = [_totals(values, ids, len(numbers)) for values, ids in kept]
@@ -262,7 +272,7 @@ class _Table:
         ]
         return _mean_of_known(np.array(parts), axis=0)
 
-    def cases(self) -> _Cases:
+    def cases(self) -> WeighedCases:
         """What every case adds to the mean: a mean value, and a weight."""
         per_class = np.bincount(self.groups)
         sizes = np.array([np.bincount(self.groups, own) for own in self.counts])
@@ -278,7 +288,7 @@ class _Table:
         means = np.clip(means, np.fmin.reduce(own, 0), np.fmax.reduce(own, 0))
         several = len(per_class) > 1
         unseen = float((1 / per_class**2).sum() / (1 / per_class).sum()) if several else 0.0
-        return _Cases(means, weights, unseen)
+        return WeighedCases(means, weights, unseen)
 
 
 def _keep(
@@ -384,7 +394,7 @@ def _estimate(
 
 
 @dataclass(frozen=True, slots=True)
-class _Cases:
+class WeighedCases:
     """The mean value of every case, and its weight in the mean over cases; the weights sum to 1.
 
     `unseen` is the share of the mean's variance that draws within classes miss: 1/n of that of a
@@ -412,35 +422,47 @@ class _Cases:
 
 
 def _told(
-    found: Estimate, cases: _Cases, bounds: Bounds | None, *, difference: bool = False
+    found: Estimate, cases: WeighedCases, bounds: Bounds | None, *, difference: bool = False
 ) -> Estimate:
     """`found`, with a score interval if too few cases show how values spread."""
     if not len(cases.means):
         return found
     equal = bool((cases.means == cases.means[0]).all())
     untold = equal or cases.unseen == 1
-    if bounds is None or not _within(cases.means, bounds, difference):
+    if bounds is None or not within(cases.means, bounds, difference):
         return replace(found, low=math.nan, high=math.nan, sd=math.nan) if untold else found
+    small = cases.unseen > 1 / FEW
+    if not (equal or small or few(cases, bounds, difference=difference)):
+        return found
+    low, high = score(cases, bounds, difference=difference)
+    return replace(found, low=low, high=high, sd=math.nan if untold else found.sd)
+
+
+def few(cases: WeighedCases, bounds: Bounds, *, difference: bool = False) -> bool:
+    """Whether fewer than FEW cases differ from all the others, which share one extreme value."""
     width = bounds[1] - bounds[0]
     extremes = (-width, 0.0, width) if difference else bounds
-    small = cases.unseen > 1 / FEW
-    if not (equal or small) and min(map(cases.unlike, extremes)) >= FEW:
-        return found
+    return min(map(cases.unlike, extremes)) < FEW
+
+
+def score(cases: WeighedCases, bounds: Bounds, *, difference: bool = False) -> Bounds:
+    """The score interval of the mean over cases; with `difference`, of values within `bounds`."""
+    width = bounds[1] - bounds[0]
     scaled = replace(
         cases, means=cases.means / width if difference else (cases.means - bounds[0]) / width
     )
     low, high = (_score_of_gap if difference else _score)(scaled)
     first = 0.0 if difference else bounds[0]
-    sd = math.nan if untold else found.sd
-    return replace(found, low=first + width * low, high=first + width * high, sd=sd)
+    return first + width * low, first + width * high
 
 
-def _within(means: Floats, bounds: Bounds, difference: bool) -> bool:
+def within(means: Floats, bounds: Bounds, difference: bool) -> bool:
+    """Whether all of them are what values within `bounds`, or their differences, can be."""
     low, high = (bounds[0] - bounds[1], bounds[1] - bounds[0]) if difference else bounds
     return bool(means.min() >= low and means.max() <= high)
 
 
-def _score(cases: _Cases) -> Bounds:
+def _score(cases: WeighedCases) -> Bounds:
     """Wilson's interval of a mean of values from 0 to 1.
 
     Of all values in [0, 1] with the same mean, verdicts vary most. So the interval is wide enough.
@@ -448,7 +470,7 @@ def _score(cases: _Cases) -> Bounds:
     return wilson(cases.share(cases.means), cases.number)
 
 
-def _score_of_gap(cases: _Cases) -> Bounds:
+def _score_of_gap(cases: WeighedCases) -> Bounds:
     """The interval of a mean of differences from −1 to 1.
 
     The mean is u − v: u is the mean of the positive parts of the differences, v the mean of their
@@ -469,13 +491,12 @@ def _score_of_gap(cases: _Cases) -> Bounds:
     return max(low, -1.0), min(high, 1.0)
 
 
-def wilson(share: float, n: float) -> Bounds:
-    """Wilson's score interval at LEVEL for a share of `n` > 0 trials.
+def wilson(share: float, n: float, z: float = NormalDist().inv_cdf((1 + LEVEL) / 2)) -> Bounds:
+    """Wilson's score interval for a share of `n` > 0 trials, at LEVEL unless `z` is another.
 
     Neither number needs to be an integer. Source: Wilson 1927, "Probable inference, the law of
     succession, and statistical inference".
     """
-    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     # Rounding must not push an end past the share, nor out of [0, 1].

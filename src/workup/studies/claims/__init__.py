@@ -11,7 +11,7 @@
     claims:
       - id: better-diagnoses
         place: "Table 1"
-        says: "Paying for critical findings makes better diagnoses than paying for the outcome alone"
+        says: "Paying for critical findings makes better questions than paying for the outcome"
         setup: clinic
         measure: exact_reader
         better: crit

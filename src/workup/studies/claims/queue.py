@@ -11,10 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from workup.core.errors import UserError
 from workup.runs import Run
@@ -67,7 +68,7 @@ class Job:
         return next((line for line in reversed(lines) if line.strip()), "it said nothing")
 
 
-def summary_of(folder: Path) -> dict[str, object] | None:
+def summary_of(folder: Path) -> Mapping[str, Any] | None:
     """The summary of a run that has ended; None while it has not.
 
     Raises DamagedError for a folder that holds something else.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workup.core.errors import UserError
-from workup.studies.claims import Claim, Paper, ScaleName, Setup, checks
+from workup.studies.claims import Claim, Paper, ScaleName, Setup, checks, parted
 from workup.studies.claims.queue import Job, Queue
 
 FEWEST = 3
@@ -53,13 +53,18 @@ class Plan:
             if name in wanted and self.scale in setup.scales
         }
 
+    @property
+    def every_seed(self) -> range:
+        """Those of the plan, and those that could be added."""
+        return range(self.first, self.first + max(self.seeds, self.most))
+
     def claims(self, setup: str) -> list[Claim]:
         return [each for each in self.paper.claims if each.setup == setup and not each.cannot]
 
     def arms(self, setup: str) -> list[str]:
         """The arms that its claims compare, then the bounds."""
         chosen = self.setups[setup]
-        used = {side.split(" @ ")[0] for claim in self.claims(setup) for side in claim.sides}
+        used = {parted(side)[0] for claim in self.claims(setup) for side in claim.sides}
         return [*(arm for arm in chosen.arms if arm in used), *chosen.bounds]
 
     def start(self, setup: str) -> Job | None:
