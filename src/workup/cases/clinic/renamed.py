@@ -100,6 +100,13 @@ def pictures(case: Case) -> tuple[str, ...]:
     return tuple(name for mark, name in called(case).items() if mark.startswith(PICTURE))
 
 
+def pictured(case: Case) -> str:
+    """The name of the picture that the case's diagnosis has; "" without links."""
+    names = called(case)
+    marks = (mark for mark, name in names.items() if name == case.truth.diagnosis)
+    return next((names.get(picture(mark), "") for mark in marks), "")
+
+
 def picture(mark: str) -> str:
     """The mark of a disease's picture: "disease07" → "picture07"."""
     return mark.replace(DISEASE, PICTURE)
