@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
@@ -513,3 +513,65 @@ def test_single_seeds_are_told(tmp_path: Path) -> None:
         for k in (0, 1)
     ]
     assert notes(plain) == [], "no seed stands behind what these can do"
+
+
+# ---- other rows of the evaluation, and diseases
+
+
+def test_another_row_of_every_run_is_compared(tmp_path: Path) -> None:
+    """A hybrid bears the name of the policy that gathers, which differs from run to run."""
+    runs = []
+    for method, right in (("a", 3), ("b", 2)):
+        for seed in (0, 1):
+            run = made(tmp_path / f"{method}-{seed}", method=method, seed=seed)
+            gatherer = f"{method}-{seed}"
+            for doctor, chosen in ((gatherer, 5), (f"{gatherer}, bayes concludes", right)):
+                records = [example_run.record(k, "trained", 0, seed) for k in range(12)]
+                run.write(
+                    replace(each, doctor=doctor, correct=k % chosen > 0)
+                    for k, each in enumerate(records)
+                )
+            runs.append(run)
+    sides, _ = compared(runs, doctor="bayes concludes")
+    assert [side.row for side in sides] == ["a: bayes concludes", "b: bayes concludes"]
+    assert sides[0].doctors == {"0": "a-0, bayes concludes", "1": "a-1, bayes concludes"}
+    assert sides[0].entry["accuracy"]["mean"] == pytest.approx(8 / 12)
+    assert "b: bayes concludes − a: bayes concludes" in shown(runs, doctor="bayes concludes")
+    assert workup.compare([run.path for run in runs], doctor="bayes concludes")["groups"]["b"][
+        "doctors"
+    ] == {"0": "b-0, bayes concludes", "1": "b-1, bayes concludes"}
+    with pytest.raises(UserError, match=r"no evaluated row 'bayes conclude'\. Did you mean"):
+        compared(runs, doctor="bayes conclude")
+    with pytest.raises(UserError, match=r"a-1 has no row 'a-0': name one that .* it has 'a-1'"):
+        compared(runs, doctor="a-0")
+
+
+def test_accuracy_by_disease_is_that_of_its_patients(tmp_path: Path) -> None:
+    """Some diseases have fewer than ten patients, and are not shown."""
+    for method, skill in (("a", "warm start"), ("b", "trained")):
+        for seed in (0, 1):
+            run = made(tmp_path / f"{method}-{seed}", method=method, seed=seed)
+            run.write(
+                replace(example_run.record(k, skill, 0, seed), doctor="trained") for k in range(68)
+            )
+    (side,) = compared(opened(tmp_path))[0][1:]
+    hands = {method: verdicts(tmp_path, method) for method in "ab"}
+    diseases = {each.case_id: each.diagnosis for each in hands["a"]["0"]}
+    many = {name for name, count in Counter(diseases.values()).items() if count >= 10}
+    assert {each.disease for each in side.diseases} == many
+    assert 0 < len(many) < len(set(diseases.values()))
+    gaps = [abs(each.found.mean) for each in side.diseases]
+    assert gaps == sorted(gaps, reverse=True)
+    for each in side.diseases:
+        own = {
+            method: {
+                seed: [o for o in outcomes if diseases[o.case_id] == each.disease]
+                for seed, outcomes in played.items()
+            }
+            for method, played in hands.items()
+        }
+        assert each.found.mean == pytest.approx(fmean(own_gaps(own["b"], own["a"])))
+        assert each.adjusted >= each.p
+    told = workup.compare(sorted(tmp_path.iterdir()))["groups"]["b"]["lead_by_disease"]
+    assert list(told) == [each.disease for each in side.diseases]
+    assert f"Accuracy by disease, {side.row} − a" in shown(opened(tmp_path))

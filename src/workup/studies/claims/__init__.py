@@ -19,9 +19,9 @@
         margin: 0.02
 
 An arm is what one types behind `workup train`, with its scale's words behind the method: here
-`craft --cases clinic:s max_tokens=8`. What the arm says itself comes last and is kept. A side of a claim is an arm, or `ARM @ DOCTOR` for another
-doctor than the trained policy of the arm's evaluation, such as `crit @ warm start`. The built-in
-papers are the YAML files beside this one.
+`craft --cases clinic:s max_tokens=8`. What the arm says itself comes last and is kept. A side of a
+claim is an arm, or `ARM @ DOCTOR` for another doctor than the trained policy of the arm's
+evaluation, such as `crit @ warm start`. The built-in papers are the YAML files beside this one.
 """
 
 from __future__ import annotations

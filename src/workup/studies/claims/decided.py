@@ -11,6 +11,7 @@ from typing import Any
 
 from workup.core.crossed import (
     Crossed,
+    Decision,
     area_difference,
     by_seed,
     crossed_difference,
@@ -25,6 +26,9 @@ from workup.studies.claims import TRAINED, Claim, parted
 
 CANNOT = "could not show it"
 NOT_RUN = "not run"
+FEWEST = 3
+"""Seeds below which no verdict is given: two tell next to nothing about the others."""
+
 RISING = LearningVerdict.RISING
 OWN = ("accuracy", "exact_reader", "questions", "critical", "recall", "repeats")
 
@@ -133,9 +137,11 @@ def finding(claim: Claim, runs: Iterable[Ended], problem: str = "") -> Finding:
     rising = {
         arm: (sum(_rises(run) for run in arms[arm].values()), len(arms[arm])) for arm in compared
     }
-    decided = decide(found, claim.margin, -1 if claim.lower else 1)
+    decided = str(decide(found, claim.margin, -1 if claim.lower else 1))
+    if found.seeds < FEWEST:
+        decided = f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds"
     ours, theirs = (_level(side) for side in sides)
-    return Finding(claim, str(decided), found, ours, theirs, each, rising)
+    return Finding(claim, decided, found, ours, theirs, each, rising)
 
 
 def _measured(claim: Claim) -> list[tuple[str | float, str]]:

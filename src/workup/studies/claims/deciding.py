@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from workup.runs.machine import command, versions
+from workup.runs.machine import MADE, command, versions
 from workup.runs.words import duration
 from workup.studies.claims import decided
 from workup.studies.claims.decided import Ended, Finding
@@ -22,7 +22,6 @@ from workup.studies.claims.trial import Plan, Trial
 
 NAME = "claims"
 QUESTION = "Which of the paper's claims hold here, and which could these runs not decide?"
-MADE = ("started", "workup", "commit", "torch", "processor", "cpus", "accelerator")
 
 
 @dataclass

@@ -112,14 +112,19 @@ class Verdicts(Result):
         return [*found, *([undecidable(self.lack)] if self.lack else []), stated(self.findings)]
 
     def notes(self) -> Sequence[str]:
-        chance = wrong_by_chance(len(self.have))
-        told = [
-            f"{len(self.have)} claims have a verdict by a 95 % interval. If nothing differed, "
-            f"{chance:.2g} of them would be held by chance, and as many refuted.",
-            *(note for each in self.have if (note := rising_note(each))),
-            *(f"{name} failed: {why}" for name, why in self.failed.items()),
-        ]
-        return told if self.have else told[1:]
+        told = []
+        if self.have:
+            chance = number("accuracy", wrong_by_chance(len(self.have)))
+            told.append(
+                f"{len(self.have)} claims have a figure. If nothing differed, {chance} of them "
+                "would be held by chance, and as many refuted."
+            )
+        if any(rising(each) for each in self.have):
+            told.append(
+                "A verdict on runs that were still rising is about policies that had not finished "
+                "learning."
+            )
+        return [*told, *(f"{name} failed: {why}" for name, why in self.failed.items())]
 
     def figures(self) -> Mapping[str, Any]:
         return {"figures": [row(each) for each in self.findings], "counts": self.counts}
@@ -183,12 +188,13 @@ def decided(found: Sequence[Finding]) -> Sheet:
                 DASH if claim.reported is None else signed(name, towards(claim, claim.reported)),
                 f"{number(name, each.ours)}, {number(name, each.theirs)}",
                 str(gap.seeds),
+                f"{rising(each)} of {sum(n for _, n in (each.rising or {}).values())}",
                 DASH if math.isnan(chance) else f"{chance:.3f}",
             )
         )
     headings = (
         *("claim", "verdict", "difference", "detectable"),
-        *("in the paper", "the two", "seeds", "adjusted p"),
+        *("in the paper", "the two", "seeds", "still rising", "adjusted p"),
     )
     note = (
         "Detectable: the true difference that these seeds and patients find with power .8. "
@@ -228,12 +234,9 @@ def side_text(claim: Claim) -> str:
     return f"{title}{where}{curve}: {claim.better} − {claim.than}{other}"
 
 
-def rising_note(found: Finding) -> str:
-    """Which of the compared runs were still rising; "" if none."""
-    parts = [
-        f"{n} of {total} runs of {arm}" for arm, (n, total) in (found.rising or {}).items() if n
-    ]
-    return f"{found.claim.id}: {' and '.join(parts)} were still rising." if parts else ""
+def rising(found: Finding) -> int:
+    """How many of the compared runs were still rising at their end."""
+    return sum(count for count, _ in (found.rising or {}).values())
 
 
 def arms(runs: Sequence[Ended]) -> dict[str, Any]:

@@ -15,10 +15,8 @@ from pathlib import Path
 
 from workup.core.errors import UserError
 from workup.studies.claims import Claim, Paper, ScaleName, Setup, checks, parted
+from workup.studies.claims.decided import FEWEST
 from workup.studies.claims.queue import Job, Queue
-
-FEWEST = 3
-"""Seeds of a set-up before any other needs are asked: fewer tell little about their spread."""
 
 BOUNDS = 3
 """Seeds of the bounds, at most: no claim compares them."""
