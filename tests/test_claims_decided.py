@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from workup.core.crossed import crossed_difference
 from workup.core.errors import UserError
 from workup.studies.claims import Claim, Headroom, checks
-from workup.studies.claims.decided import Ended, Finding, finding
-from workup.studies.claims.page import Verdicts
+from workup.studies.claims.decided import ClaimFinding, Ended, finding
+from workup.studies.claims.page import ClaimVerdicts
 
 PATIENTS = [f"p{k}" for k in range(200)]
 
@@ -157,10 +157,10 @@ def test_a_set_up_needs_room_between_its_anchors() -> None:
         checks.lacks_room(headroom, {"doctors": {"random": {"accuracy": {"mean": 1.0}}}})
 
 
-def verdicts(*findings: Finding) -> Verdicts:
+def verdicts(*findings: ClaimFinding) -> ClaimVerdicts:
     every = runs(0.8, 0.6)
     about, typed = {"s": "A set-up"}, {"s": {"a": "workup train a", "b": "workup train b"}}
-    return Verdicts("Toy", "tiny", findings, {"s": every}, about, typed)
+    return ClaimVerdicts("Toy", "tiny", findings, {"s": every}, about, typed)
 
 
 @pytest.mark.drawn

@@ -19,13 +19,13 @@ from workup.runs.settings import Settings, build, read, world
 from workup.runs.words import STAGES
 from workup.studies import claims
 from workup.studies.claims import SCALES, TRAINED, ScaleName, parted
-from workup.studies.claims.trial import Plan
+from workup.studies.claims.trial import ClaimsPlan
 
 NAMES = claims.names()
 
 
-def plan(name: str, scale: ScaleName) -> Plan:
-    return Plan(claims.read(name), scale, Path("runs"), seeds=1)
+def plan(name: str, scale: ScaleName) -> ClaimsPlan:
+    return ClaimsPlan(claims.read(name), scale, Path("runs"), seeds=1)
 
 
 def arms() -> Iterator[tuple[str, ScaleName, str, str]]:

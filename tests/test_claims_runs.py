@@ -19,8 +19,8 @@ from command_line import Call
 from workup.cli.claims import seconds
 from workup.core.errors import UserError
 from workup.studies import claims
-from workup.studies.claims.queue import PROGRAM, Job, Queue
-from workup.studies.claims.trial import Plan, Trial
+from workup.studies.claims.queue import PROGRAM, ClaimRun, Queue
+from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
 
 FILE = """
 paper: Toy
@@ -192,7 +192,7 @@ class Pretended(Queue):
         super().__init__(workers, budget)
         self.done: list[str] = []
 
-    def run(self, jobs: Sequence[Job], told: Any) -> None:
+    def run(self, jobs: Sequence[ClaimRun], told: Any) -> None:
         self.done += [job.name for job in jobs]
 
 
@@ -213,8 +213,8 @@ PAPER = claims.Paper.model_validate(
 
 def order(needs: dict[str, float], seeds: int, most: int = 0) -> list[str]:
     queue = Pretended()
-    plan = Plan(PAPER, "tiny", Path("nowhere"), seeds, most=most)
-    trial = Trial(plan, queue, lambda name, have: needs[name], lambda job: None, lambda: None)
+    plan = ClaimsPlan(PAPER, "tiny", Path("nowhere"), seeds, most=most)
+    trial = ClaimTrial(plan, queue, lambda name, have: needs[name], lambda job: None, lambda: None)
     trial.run()
     return queue.done
 
@@ -233,11 +233,11 @@ def test_seeds_are_added_where_the_effect_could_not_be_found() -> None:
 
 
 def test_a_run_waits_for_the_warm_start_of_its_kin() -> None:
-    jobs = [Job(Path(name), (), kin) for name, kin in (("a", "0"), ("b", "0"), ("c", "1"))]
+    jobs = [ClaimRun(Path(name), (), kin) for name, kin in (("a", "0"), ("b", "0"), ("c", "1"))]
     queue = Queue(2)
     queue._running[jobs[0]] = None  # type: ignore[assignment]
-    assert queue._next(jobs[1:]) == 1
-    assert queue._next(jobs[1:2]) == 0
+    assert queue.following(jobs[1:]) == 1
+    assert queue.following(jobs[1:2]) == 0
 
 
 def test_no_run_begins_that_would_not_end_in_time() -> None:

@@ -345,13 +345,13 @@ def compare(
     json: Annotated[Path | None, typer.Option(help="also write all figures as JSON")] = None,
 ) -> None:
     """Compare runs, pooled over seeds: intervals and differences."""
-    from workup.report import Chosen, compare
+    from workup.report import Compared, compare
     from workup.runs import Run
 
     if len(runs) < 2:
         raise UserError("compare needs two runs or more: workup compare RUN RUN")
     opened = [Run.open(path) for path in runs]
-    chosen: Chosen = {"apart": apart, "measure": measure, "doctor": doctor}
+    chosen: Compared = {"apart": apart, "measure": measure, "doctor": doctor}
     compare(opened, html, transcripts=transcripts, json=json, **chosen)
 
 

@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+PaperName = Annotated[
+    str | None,
+    typer.Argument(
+        help="craft, promed … or a YAML file of claims [default: list all]",
+        autocompletion=complete.papers,
+    ),
+]
 UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def claims(
-    paper: Annotated[
-        str | None,
-        typer.Argument(
-            help="craft, promed … or a YAML file of claims [default: list all]",
-            autocompletion=complete.papers,
-        ),
-    ] = None,
+    paper: PaperName = None,
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="settings of every run, as in steps=200"),
@@ -57,7 +58,7 @@ def claims(
     from workup.studies import claims as known
     from workup.studies.claims.deciding import Deciding
     from workup.studies.claims.queue import Queue
-    from workup.studies.claims.trial import Plan
+    from workup.studies.claims.trial import ClaimsPlan
 
     console = Console(highlight=False)
     if paper is None:
@@ -67,10 +68,10 @@ def claims(
         raise UserError(f"--scale {scale}: write {', '.join(known.SCALES)}")
     folder = out or Path("runs") / "claims" / f"{Path(paper).stem}-{scale}"
     chosen, more = known.read(paper).chosen(only), tuple(_settings(words or ()))
-    plan = Plan(chosen, scale, folder, seeds, first, most, more)
+    plan = ClaimsPlan(chosen, scale, folder, seeds, first, most, more)
     if not plan.setups:
         raise UserError(f"{paper}: no claim can be run at --scale {scale}")
-    deciding = Deciding(plan, Queue(jobs or _cores(), seconds(budget)), console)
+    deciding = Deciding(plan, Queue(jobs or os.cpu_count() or 1, seconds(budget)), console)
     if dry:
         deciding.foretell()
         return
@@ -101,10 +102,6 @@ def _settings(words: list[str] | tuple[str, ...]) -> list[str]:
     if named := next((key for key in ("seed", "policy", "cases", "out") if key in given), None):
         raise UserError(f"{named}= is decided by the set-up and --first; leave it out")
     return [*words]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _list(console: Console) -> None:

@@ -35,7 +35,7 @@ from workup.report.plane import Plane
 from workup.report.regression import Regression
 from workup.report.rendering import render
 from workup.report.sheets import Sheet
-from workup.report.sides import Chosen, Side, as_json, compared
+from workup.report.sides import Compared, Side, as_json, compared
 from workup.report.tables import Ends
 from workup.report.transcripts import Player
 from workup.runs import Run
@@ -58,11 +58,11 @@ def compare(
     *,
     transcripts: bool = False,
     json: Path | None = None,
-    **chosen: Unpack[Chosen],
+    **chosen: Unpack[Compared],
 ) -> None:
     """Prints the comparison of `runs` with the first, and writes it as an offline page to `html`.
 
-    `chosen` says what of the runs is compared (`sides.Chosen`). `json` gets all figures. The page
+    `chosen` says what of the runs is compared (`sides.Compared`). `json` gets all figures. The page
     has all transcripts in a folder of its name beside it; those of restricted cases only if
     `transcripts` asks for them. Suites are compared with suites, benchmark by benchmark, and not
     pooled. Raises UserError for a run in which no one was evaluated, for one that is named twice,
@@ -97,7 +97,7 @@ def compare(
             console.print(f"{what}  {path}", soft_wrap=True, markup=False)
 
 
-def figures(runs: Sequence[Run], **chosen: Unpack[Chosen]) -> dict[str, Any]:
+def figures(runs: Sequence[Run], **chosen: Unpack[Compared]) -> dict[str, Any]:
     """What `compare` writes to `json`, as JSON values. Raises UserError as `compare`."""
     _refuse_twice(runs)
     if any(map(suite.is_suite, runs)):

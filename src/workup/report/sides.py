@@ -22,7 +22,7 @@ from workup.runs.summary import describe_seeds, lead
 from workup.runs.words import DASH, STAGES
 
 
-class Chosen(TypedDict, total=False):
+class Compared(TypedDict, total=False):
     """What of the runs is compared.
 
     `apart` does not pool runs that differ by their seed alone. `measure` is shown seed by seed
@@ -137,7 +137,7 @@ def _learned(run: Run) -> Mapping[str, Any] | None:
     return run.summary.get("learning")
 
 
-def compared(runs: Sequence[Run], **chosen: Unpack[Chosen]) -> tuple[list[Side], list[str]]:
+def compared(runs: Sequence[Run], **chosen: Unpack[Compared]) -> tuple[list[Side], list[str]]:
     """The sides in the order of their first runs, and what a reader has to know of them.
 
     The measure asked for is paired too, whatever it is. Raises UserError for a run in which no one

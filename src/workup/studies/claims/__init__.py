@@ -59,13 +59,13 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)]
 """Names of papers, set-ups, arms and claims: parts of folders, in small letters."""
 
 
-class Part(BaseModel):
+class ClaimsPart(BaseModel):
     """A part of a claims file; nothing else can stand in it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Scale(Part):
+class Scale(ClaimsPart):
     """How large a set-up's runs are. `words` stand behind those of every arm.
 
     `start` is a run that is trained once, and with whose policy all arms begin. `hardware` and
@@ -81,7 +81,7 @@ class Scale(Part):
     needs: str = ""
 
 
-class Headroom(Part):
+class Headroom(ClaimsPart):
     """Two anchors that must differ by `least` in `measure`: else no method could show anything."""
 
     measure: str
@@ -90,7 +90,7 @@ class Headroom(Part):
     least: float = Field(gt=0)
 
 
-class Setup(Part):
+class Setup(ClaimsPart):
     """Arms that differ in what a claim is about, and in nothing else.
 
     `bounds` are arms that no claim compares: what the policy could hold, and what better credit
@@ -115,7 +115,7 @@ class Setup(Part):
         return found
 
 
-class Claim(Part):
+class Claim(ClaimsPart):
     """One directional claim: `better` is above `than` in `measure` (below it if `lower`).
 
     `place` is where the paper says it, `says` is the claim in our words, `reported` the paper's own
@@ -157,7 +157,7 @@ class Claim(Part):
         return self
 
 
-class Paper(Part):
+class Paper(ClaimsPart):
     """A paper's claims with the set-ups that they need."""
 
     paper: str

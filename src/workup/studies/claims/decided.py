@@ -29,7 +29,6 @@ NOT_RUN = "not run"
 FEWEST = 3
 """Seeds below which no verdict is given: two tell next to nothing about the others."""
 
-RISING = LearningVerdict.RISING
 OWN = ("accuracy", "exact_reader", "questions", "critical", "recall", "repeats")
 
 
@@ -48,9 +47,14 @@ class Ended:
     learning: Learning | None
     seconds: float
 
+    @property
+    def rising(self) -> bool:
+        """Whether its reward was still rising when it ended."""
+        return self.learning is not None and self.learning.verdict is LearningVerdict.RISING
+
 
 @dataclass(frozen=True)
-class Finding:
+class ClaimFinding:
     """One claim's figure. `each` has the difference of every seed, by its number.
 
     `difference` is better − than, also where less is claimed to be better; None without a run of
@@ -117,31 +121,31 @@ def ended(folder: Path, arm: str, seed: int, claims: Sequence[Claim]) -> Ended:
         )
 
 
-def finding(claim: Claim, runs: Iterable[Ended], problem: str = "") -> Finding:
+def finding(claim: Claim, runs: Iterable[Ended], problem: str = "") -> ClaimFinding:
     """What these runs of the claim's set-up say of it; `problem` is why they could not show it."""
     if claim.cannot or problem:
-        return Finding(claim, CANNOT, reason=claim.cannot or problem)
+        return ClaimFinding(claim, CANNOT, reason=claim.cannot or problem)
     arms: dict[str, dict[int, Ended]] = {}
     for run in runs:
         arms.setdefault(run.arm, {})[run.seed] = run
     try:
         sides = [_side(claim, side, measure, arms) for side, measure in _measured(claim)]
     except UserError as error:
-        return Finding(claim, NOT_RUN, reason=str(error))
+        return ClaimFinding(claim, NOT_RUN, reason=str(error))
     if not all(sides):
-        return Finding(claim, NOT_RUN, reason="no run of both sides has ended")
+        return ClaimFinding(claim, NOT_RUN, reason="no run of both sides has ended")
     found, each = _difference(claim, *sides)
     if found.n == 0:
-        return Finding(claim, NOT_RUN, reason=f"{claim.measure} is undefined in every run")
+        return ClaimFinding(claim, NOT_RUN, reason=f"{claim.measure} is undefined in every run")
     compared = {parted(side)[0] for side in claim.sides}
     rising = {
-        arm: (sum(_rises(run) for run in arms[arm].values()), len(arms[arm])) for arm in compared
+        arm: (sum(run.rising for run in arms[arm].values()), len(arms[arm])) for arm in compared
     }
     decided = str(decide(found, claim.margin, -1 if claim.lower else 1))
     if found.seeds < FEWEST:
         decided = f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds"
     ours, theirs = (_level(side) for side in sides)
-    return Finding(claim, decided, found, ours, theirs, each, rising)
+    return ClaimFinding(claim, decided, found, ours, theirs, each, rising)
 
 
 def _measured(claim: Claim) -> list[tuple[str | float, str]]:
@@ -220,7 +224,3 @@ def _level(side: Side) -> float | None:
             means.append(fmean(known))
     found = by_seed(means)
     return None if math.isnan(found.mean) else found.mean
-
-
-def _rises(run: Ended) -> bool:
-    return run.learning is not None and run.learning.verdict is RISING

@@ -15,10 +15,10 @@ from rich.console import Console
 from workup.runs.machine import MADE, command, versions
 from workup.runs.words import duration
 from workup.studies.claims import decided
-from workup.studies.claims.decided import Ended, Finding
-from workup.studies.claims.page import Verdicts
-from workup.studies.claims.queue import Job, Queue, summary_of
-from workup.studies.claims.trial import Plan, Trial
+from workup.studies.claims.decided import ClaimFinding, Ended
+from workup.studies.claims.page import ClaimVerdicts
+from workup.studies.claims.queue import ClaimRun, Queue, summary_of
+from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
 
 NAME = "claims"
 QUESTION = "Which of the paper's claims hold here, and which could these runs not decide?"
@@ -28,16 +28,16 @@ QUESTION = "Which of the paper's claims hold here, and which could these runs no
 class Deciding:
     """A plan, its queue, and the verdicts so far; `console` gets a line for every run."""
 
-    plan: Plan
+    plan: ClaimsPlan
     queue: Queue
     console: Console
     _read: dict[Path, Ended] = field(default_factory=dict)
 
     @cached_property
-    def trial(self) -> Trial:
-        return Trial(self.plan, self.queue, self.need, self.told, self.write)
+    def trial(self) -> ClaimTrial:
+        return ClaimTrial(self.plan, self.queue, self.need, self.told, self.write)
 
-    def run(self) -> Verdicts:
+    def run(self) -> ClaimVerdicts:
         """Runs what the plan wants; the verdicts. An interruption leaves everything in place."""
         self.trial.run()
         return self.write()
@@ -52,7 +52,7 @@ class Deciding:
                 self._command(begin)
             for arm in self.plan.arms(name):
                 out = self.plan.folder / name / f"{arm}-{self.plan.first}"
-                self._command(Job(out, self.plan.words(name, arm, self.plan.first), name))
+                self._command(ClaimRun(out, self.plan.words(name, arm, self.plan.first), name))
             runs = len(self.plan.jobs(name, self.plan.every_seed[: self.plan.seeds]))
             told = [f"{runs} runs: {len(self.plan.arms(name))} arms, {self.plan.seeds} seeds"]
             told += [f"about {size.hours * runs:g} hours in all"] if size.hours else []
@@ -60,7 +60,7 @@ class Deciding:
             told += [f"needs {size.needs}"] if size.needs else []
             self.console.print("; ".join(told) + "\n", markup=False, soft_wrap=True)
 
-    def _command(self, job: Job) -> None:
+    def _command(self, job: ClaimRun) -> None:
         words = shlex.join(["workup", "train", *job.words, "--out", str(job.out)])
         self.console.print(f"  {words}", markup=False, soft_wrap=True)
 
@@ -69,7 +69,7 @@ class Deciding:
         needs = [each.need for each in self.findings(setup) if each.need is not None]
         return max(needs, default=None) if seeds else None
 
-    def findings(self, setup: str) -> list[Finding]:
+    def findings(self, setup: str) -> list[ClaimFinding]:
         """What its runs say of every claim of one set-up."""
         runs, problem = self.ended(setup), self.trial.problems.get(setup, "")
         return [decided.finding(each, runs, problem) for each in self.plan.claims(setup)]
@@ -86,7 +86,7 @@ class Deciding:
                     found.append(self._read[out])
         return found
 
-    def verdicts(self) -> Verdicts:
+    def verdicts(self) -> ClaimVerdicts:
         """Of all claims, in the order of the file."""
         runs = {name: self.ended(name) for name in self.plan.setups}
         lacking = {
@@ -100,26 +100,26 @@ class Deciding:
             for each in self.plan.paper.claims
         ]
         about = {name: setup.about for name, setup in self.plan.setups.items()}
-        typed = {name: self._typed(name) for name in self.plan.setups}
+        typed = {
+            name: {
+                arm: shlex.join(["workup", "train", *self.plan.words(name, arm, self.plan.first)])
+                for arm in self.plan.arms(name)
+            }
+            for name in self.plan.setups
+        }
         failed = {job.name: why for job, why in self.queue.failed.items()}
-        return Verdicts(
+        return ClaimVerdicts(
             *(self.plan.paper.paper, self.plan.scale, findings, runs, about, typed, failed),
             made(self.plan.first),
         )
 
-    def _typed(self, setup: str) -> dict[str, str]:
-        return {
-            arm: shlex.join(["workup", "train", *self.plan.words(setup, arm, self.plan.first)])
-            for arm in self.plan.arms(setup)
-        }
-
-    def write(self) -> Verdicts:
+    def write(self) -> ClaimVerdicts:
         """Writes the page and the figures as they stand."""
         found = self.verdicts()
         found.write(self.plan.folder, NAME, QUESTION, command())
         return found
 
-    def told(self, job: Job) -> None:
+    def told(self, job: ClaimRun) -> None:
         """One line for a run that has ended."""
         if job in self.queue.failed:
             self.console.print(

@@ -30,7 +30,7 @@ from workup.report.tables import gap_text, signed
 from workup.runs.words import DASH, duration, number
 from workup.studies.base.result import Result, Section
 from workup.studies.claims import Claim, ScaleName
-from workup.studies.claims.decided import OWN, Ended, Finding
+from workup.studies.claims.decided import OWN, ClaimFinding, Ended
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +40,7 @@ WIDE = 7.0
 
 
 @dataclass(frozen=True)
-class Verdicts(Result):
+class ClaimVerdicts(Result):
     """What was found of the claims of one paper at one scale.
 
     `commands` has, for a set-up, what is typed for each arm with its first seed. `failed` has the
@@ -49,7 +49,7 @@ class Verdicts(Result):
 
     paper: str
     scale: ScaleName
-    findings: Sequence[Finding]
+    findings: Sequence[ClaimFinding]
     runs: Mapping[str, Sequence[Ended]]
     about: Mapping[str, str]
     commands: Mapping[str, Mapping[str, str]]
@@ -97,12 +97,12 @@ class Verdicts(Result):
             console.print(note, markup=False, soft_wrap=True)
 
     @property
-    def have(self) -> list[Finding]:
+    def have(self) -> list[ClaimFinding]:
         """The claims that have a figure."""
         return [each for each in self.findings if each.difference is not None]
 
     @property
-    def lack(self) -> list[Finding]:
+    def lack(self) -> list[ClaimFinding]:
         """Those that have none."""
         return [each for each in self.findings if each.difference is None]
 
@@ -154,7 +154,7 @@ CAPTION = (
 )
 
 
-def row(found: Finding) -> dict[str, Any]:
+def row(found: ClaimFinding) -> dict[str, Any]:
     """A finding as JSON values."""
     claim = found.claim.model_dump(mode="json", exclude_defaults=True)
     gap = found.difference
@@ -171,7 +171,7 @@ def row(found: Finding) -> dict[str, Any]:
     }
 
 
-def decided(found: Sequence[Finding]) -> Sheet:
+def decided(found: Sequence[ClaimFinding]) -> Sheet:
     """The claims with their verdicts."""
     chances = adjusted([each.difference.p for each in found if each.difference])
     rows = []
@@ -203,13 +203,13 @@ def decided(found: Sequence[Finding]) -> Sheet:
     return Sheet(headings, rows, "Verdicts", note, words=2)
 
 
-def undecidable(found: Sequence[Finding]) -> Sheet:
+def undecidable(found: Sequence[ClaimFinding]) -> Sheet:
     """The claims without a figure, and why."""
     rows = [(each.claim.id, each.verdict, each.reason) for each in found]
     return Sheet(("claim", "verdict", "why"), rows, "Without a figure", words=3)
 
 
-def stated(found: Sequence[Finding]) -> Sheet:
+def stated(found: Sequence[ClaimFinding]) -> Sheet:
     """What every claim says, where the paper says it, and what is compared here."""
     rows = [
         (each.claim.id, each.claim.says, each.claim.place, side_text(each.claim)) for each in found
@@ -234,7 +234,7 @@ def side_text(claim: Claim) -> str:
     return f"{title}{where}{curve}: {claim.better} − {claim.than}{other}"
 
 
-def rising(found: Finding) -> int:
+def rising(found: ClaimFinding) -> int:
     """How many of the compared runs were still rising at their end."""
     return sum(count for count, _ in (found.rising or {}).values())
 
@@ -251,9 +251,7 @@ def arms(runs: Sequence[Ended]) -> dict[str, Any]:
         found[arm] = {
             "seeds": [run.seed for run in own],
             "by_seed": {name: each for name, each in figures.items() if each},
-            "rising": sum(
-                run.learning is not None and "rising" in str(run.learning.verdict) for run in own
-            ),
+            "rising": sum(run.rising for run in own),
             "seconds": fmean(run.seconds for run in own),
         }
     return found
@@ -290,7 +288,7 @@ def commands(typed: Mapping[str, str]) -> Sheet:
 
 
 @figure
-def forest(found: Sequence[Finding]) -> Drawing | None:
+def forest(found: Sequence[ClaimFinding]) -> Drawing | None:
     """Every claim's difference in a row, in units of its margin."""
     have = [each for each in found if each.difference is not None]
     if not have:
@@ -315,7 +313,7 @@ def forest(found: Sequence[Finding]) -> Drawing | None:
 LOOKS = {"s2": "held", "s1": "refuted", "muted": "equal, or undecided"}
 
 
-def colour(found: Finding) -> str:
+def colour(found: ClaimFinding) -> str:
     """The colour of a verdict."""
     if found.verdict.startswith(Decision.HELD):
         return "s2"

@@ -26,7 +26,7 @@ PATIENCE = 10.0  # seconds that a run has to end by itself, before it is killed
 
 
 @dataclass(frozen=True)
-class Job:
+class ClaimRun:
     """One run: `words` are what is typed behind `workup train`, without its folder.
 
     Runs of one `kin` share a warm start. The first of them trains it, so that none of its kin is
@@ -88,12 +88,12 @@ class Queue:
 
     workers: int
     budget: float | None = None
-    failed: dict[Job, str] = field(default_factory=dict)
+    failed: dict[ClaimRun, str] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
-    _running: dict[Job, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _running: dict[ClaimRun, subprocess.Popen[bytes]] = field(default_factory=dict)
     _lengths: list[float] = field(default_factory=list)
 
-    def run(self, jobs: Sequence[Job], told: Callable[[Job], object]) -> None:
+    def run(self, jobs: Sequence[ClaimRun], told: Callable[[ClaimRun], object]) -> None:
         """Runs all `jobs`; `told` is called with each that has ended or failed.
 
         An interruption stops the processes, which keep what they have, and goes on to the caller.
@@ -102,7 +102,7 @@ class Queue:
         try:
             while left or self._running:
                 while left and len(self._running) < self.workers and self.has_time():
-                    self._start(left.pop(self._next(left)))
+                    self._start(left.pop(self.following(left)))
                 if not self._running:
                     return
                 for job in self._over():
@@ -126,12 +126,12 @@ class Queue:
         """Whether one more run would probably end within the budget."""
         return self.budget is None or self.spent + self.length <= self.budget
 
-    def _next(self, left: Sequence[Job]) -> int:
+    def following(self, left: Sequence[ClaimRun]) -> int:
         """The first job that has no kin among the running ones, else the first."""
         busy = {job.kin for job in self._running}
         return next((place for place, job in enumerate(left) if job.kin not in busy), 0)
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: ClaimRun) -> None:
         job.out.parent.mkdir(parents=True, exist_ok=True)
         with job.log.open("ab") as log:
             self._running[job] = subprocess.Popen(
@@ -142,7 +142,7 @@ class Queue:
                 env={"OMP_NUM_THREADS": "1", **os.environ},
             )
 
-    def _over(self) -> Iterator[Job]:
+    def _over(self) -> Iterator[ClaimRun]:
         for job, process in list(self._running.items()):
             if process.poll() is None:
                 continue

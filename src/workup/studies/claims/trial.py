@@ -16,7 +16,7 @@ from pathlib import Path
 from workup.core.errors import UserError
 from workup.studies.claims import Claim, Paper, ScaleName, Setup, checks, parted
 from workup.studies.claims.decided import FEWEST
-from workup.studies.claims.queue import Job, Queue
+from workup.studies.claims.queue import ClaimRun, Queue
 
 BOUNDS = 3
 """Seeds of the bounds, at most: no claim compares them."""
@@ -26,7 +26,7 @@ START = "start"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClaimsPlan:
     """What is run: the claims of `paper` at one scale, seeds `first` … `first` + `seeds` − 1.
 
     A set-up gets up to `most` seeds where `seeds` of them leave its need above 1. `more` are
@@ -65,15 +65,17 @@ class Plan:
         used = {parted(side)[0] for claim in self.claims(setup) for side in claim.sides}
         return [*(arm for arm in chosen.arms if arm in used), *chosen.bounds]
 
-    def start(self, setup: str) -> Job | None:
+    def start(self, setup: str) -> ClaimRun | None:
         """The run with whose policy all arms of this set-up begin; None where there is none."""
         words = self.setups[setup].scales[self.scale].start
         if not words:
             return None
         out = self.folder / setup / START
-        return Job(out, (*shlex.split(words), f"seed={self.first}", *self.more), f"{setup} {START}")
+        return ClaimRun(
+            out, (*shlex.split(words), f"seed={self.first}", *self.more), f"{setup} {START}"
+        )
 
-    def jobs(self, setup: str, seeds: Sequence[int]) -> list[Job]:
+    def jobs(self, setup: str, seeds: Sequence[int]) -> list[ClaimRun]:
         """Seed by seed, the arms of a set-up."""
         chosen, found = self.setups[setup], []
         for seed in seeds:
@@ -81,7 +83,7 @@ class Plan:
                 if arm in chosen.bounds and seed >= self.first + BOUNDS:
                     continue
                 out = self.folder / setup / f"{arm}-{seed}"
-                found.append(Job(out, self.words(setup, arm, seed), f"{setup} {seed}"))
+                found.append(ClaimRun(out, self.words(setup, arm, seed), f"{setup} {seed}"))
         return found
 
     def words(self, setup: str, arm: str, seed: int) -> tuple[str, ...]:
@@ -91,27 +93,29 @@ class Plan:
         policy = ("--policy", str(begun.out)) if begun else ()
         return (*command, *policy, f"seed={seed}", *self.more)
 
-    def checks(self, setup: str) -> list[Job]:
+    def checks(self, setup: str) -> list[ClaimRun]:
         """The short trainings that tell whether the set-up could show anything."""
         folder = self.folder / setup / CHECKS
         return [
-            Job(folder / arm, checks.words(self.words(setup, arm, self.first)), f"{setup} {arm}")
+            ClaimRun(
+                folder / arm, checks.words(self.words(setup, arm, self.first)), f"{setup} {arm}"
+            )
             for arm in checks.arms(self.setups[setup])
         ]
 
 
 @dataclass
-class Trial:
+class ClaimTrial:
     """A plan on its way. `problems` says of a set-up why it cannot show anything.
 
     `need` is a set-up's need with the seeds that it has; None where none of its claims has a
     figure. `told` gets each job that has ended, `looked` is called after every batch.
     """
 
-    plan: Plan
+    plan: ClaimsPlan
     queue: Queue
     need: Callable[[str, Sequence[int]], float | None]
-    told: Callable[[Job], object]
+    told: Callable[[ClaimRun], object]
     looked: Callable[[], object]
     problems: dict[str, str] = field(default_factory=dict)
     seeds: dict[str, int] = field(default_factory=dict)
