@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 TALL, ROW = 0.55, 0.24  # inches: of a figure without rows, and of a row
-WIDE = 7.0
+WIDE = 4.6
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ def forest(found: Sequence[ClaimFinding]) -> Drawing | None:
         if claim.reported is not None:
             ax.plot(abs(claim.reported) / claim.margin, place, "D", color=COLOURS["ink"], ms=3.5)
     rowed(ax, [each.claim.id for each in have])
-    tidy(ax)
+    ax.locator_params(axis="x", nbins=5)
     return Drawing("Claims", [ax], [Key(name, COLOURS[look], "●") for look, name in LOOKS.items()])
 
 
