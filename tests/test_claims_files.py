@@ -144,3 +144,16 @@ def test_a_reward_has_the_part_that_a_claim_is_about(name: str, setup: str, arm:
             ((score,),) = asyncio.run(stage.reward([[episode]], instruments))
             parts.update(score.parts)
     assert found.setups[setup].paid[arm] in parts
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_measures_are_known(name: str) -> None:
+    """A measure of a claim is declared, and its doctor is one that a training evaluates."""
+    for claim in claims.read(name).claims:
+        if claim.cannot:
+            continue
+        for measure in filter(None, (claim.measure, claim.than_measure)):
+            assert metric(measure).sense, f"{claim.id}: nobody declares {measure}"
+        for side in claim.sides:
+            doctor = parted(side)[1]
+            assert doctor in (*STAGES, TRAINED, "full information", "random doctor")
