@@ -376,6 +376,7 @@ def test_an_undecided_claim_says_how_many_seeds_it_needs() -> None:
     assert larger.more < needed - 3, "its own size counts where that is more than the margin"
     hopeless = decide(crossed_of(0.01, 0.03**2, 0.02**2), 0.02)
     assert str(hopeless) == "undecided, needs more patients"
+    assert str(decide(crossed_of(0.0, 0.03**2, 0.02**2), 0.0)) == "undecided", "no size to find"
     alone = crossed(parts(normal(np.random.default_rng(2), 1, 30, 0.5, 0.5, 1.0) * 0.1))
     assert str(decide(alone, 0.01)) == "undecided", "one seed does not tell how far seeds vary"
 

@@ -18,11 +18,13 @@ from typing import Any
 
 import engine_processes
 import engine_world as world
+import hypothesis
 import numpy as np
 import pytest
 import torch
 from command_line import warm
 from engine_world import Toy, demonstration, episodes, logprobs
+from hypothesis import strategies as st
 from serving import free_port
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer
 from transformers.trainer_callback import TrainerState
@@ -35,13 +37,13 @@ from workup.core.episode import Action, Ending, Episode, Observation, Sample, Tu
 from workup.core.errors import UserError, WorkupError
 from workup.core.ports import Collect, Demonstration, Policy, Sampling
 from workup.engines.settings import EngineSettings, LoraSettings, SupervisedSettings
-from workup.engines.trl import gap
+from workup.engines.trl import batches, gap, trainer
 from workup.engines.trl.engine import TrlEngine
 from workup.engines.trl.policy import TOKEN_MEANS
 from workup.engines.trl.scoring import ScoredTokens, _score, scoring
 from workup.engines.trl.trainer import checkpoints, updates
 from workup.models.local import LocalPolicy
-from workup.rl.samples import sample, token_tree
+from workup.rl.samples import Packed, sample, token_tree
 
 torch.set_num_threads(1)
 
@@ -450,6 +452,51 @@ def test_packed_demonstrations_are_worth_separate_prompts(
     assert losses == pytest.approx([expected.item()], abs=1e-5)
     names = [name for name, _ in policy.model.named_parameters()]
     assert_close(total, dict(zip(names, grads, strict=True)), 1e-5)
+
+
+@pytest.mark.parametrize("micro_batch", [64, 4])
+def test_what_is_cut_where_padding_is_dear_is_worth_the_same(
+    tmp_path: Path, micro_batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = [made for some in demonstrations(1, 3) for made in some]
+
+    def learned(padding: int) -> tuple[dict[str, torch.Tensor], int, float]:
+        policy, parts, losses = Toy(world.model()), list[int](), list[float]()
+
+        def packed(rows: Sequence[Packed], device: torch.device) -> batches.MicroBatch:
+            parts.append(len(rows))
+            return batches.packed_part(rows, device)
+
+        monkeypatch.setattr(batches, "PADDING", padding)
+        monkeypatch.setattr(trainer, "packed_part", packed)
+        total = gradients(policy.model)
+        engine = TrlEngine(
+            policy,
+            EngineSettings(micro_batch=micro_batch, max_grad_norm=0),
+            tmp_path / str(padding),
+            on_step=lambda step, metrics: losses.append(metrics["loss"]),
+        )
+        engine.sft([batch], 1)
+        return total, len(parts), losses[0]
+
+    (cut, more, loss), (whole, fewest, expected) = learned(0), learned(1 << 30)
+    assert more > fewest == -(-len(batch) // micro_batch)
+    assert loss == pytest.approx(expected, rel=1e-6)
+    assert_close(cut, whole, 1e-6)
+
+
+@hypothesis.given(st.lists(st.integers(1, 3_000), min_size=1, max_size=40))
+def test_chunks_are_cut_as_long_as_that_saves_much_padding(lengths: list[int]) -> None:
+    chunks = batches.close(lengths, int)
+    assert [length for chunk in chunks for length in chunk] == lengths
+
+    def tokens(*parts: list[int]) -> int:
+        return sum(len(part) * max(part) for part in parts)
+
+    for chunk in chunks:
+        halves = [(chunk[:place], chunk[place:]) for place in range(1, len(chunk))]
+        assert all(tokens(chunk) - tokens(*two) <= batches.PADDING for two in halves)
+    assert tokens(lengths) - tokens(*chunks) >= batches.PADDING * (len(chunks) - 1)
 
 
 def test_demonstrations_must_last(tmp_path: Path) -> None:

@@ -711,6 +711,22 @@ def test_only_an_own_index_answers_in_the_loop_where_a_policy_samples(
     assert (threading.get_ident() in noting.threads) == (here and sampling)
 
 
+@pytest.mark.parametrize("sampling", [True, False])
+def test_a_short_search_is_answered_in_the_loop(sampling: bool) -> None:
+    noting = Noting()
+    library = BatchedRetriever(noting, short=True)
+
+    async def ask() -> Sequence[Sequence[Passage]]:
+        if sampling:
+            computing.add(asyncio.get_running_loop())
+        return await asyncio.gather(*(library.search(name, 2) for name in ("a", "b")))
+
+    assert [[p.id for p in found] for found in asyncio.run(ask())] == [["a0", "a1"], ["b0", "b1"]]
+    assert noting.threads == {threading.get_ident()}
+    # Where a policy samples, searches share a batch as those of other libraries do.
+    assert list(map(len, noting.batches)) == ([2] if sampling else [1, 1])
+
+
 def test_an_error_is_that_of_its_batch_alone() -> None:
     library = BatchedRetriever(Noting(), most=2)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from workup.rl.running import ahead, run_to_end
+from workup.rl.running import ahead, one_loop, run_to_end
 
 HERE: ContextVar[str] = ContextVar("HERE", default="nowhere")
 
@@ -53,6 +53,59 @@ def test_without_a_loop_no_thread_is_made() -> None:
 
     assert run_to_end(where()) is threading.current_thread()
     assert in_a_loop(lambda: run_to_end(where())) is not threading.current_thread()
+
+
+async def loop_here() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+def test_calls_share_one_loop_which_is_closed_behind_them() -> None:
+    with one_loop():
+        first, second = run_to_end(loop_here()), run_to_end(loop_here())
+        with one_loop():
+            within = run_to_end(loop_here())
+        assert within.is_closed()
+        assert run_to_end(loop_here()) is first
+    assert first is second is not within
+    assert first.is_closed()
+    assert run_to_end(loop_here()) is not first
+
+
+def test_another_thread_or_a_running_loop_has_a_loop_of_its_own() -> None:
+    found: list[asyncio.AbstractEventLoop] = []
+
+    def call() -> None:
+        found.append(run_to_end(loop_here()))
+
+    with one_loop():
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+        call()
+
+    def cell() -> None:
+        with one_loop():  # nothing is made: there is a loop
+            call()
+
+    in_a_loop(cell)
+    assert len(set(found)) == 3
+
+
+def test_in_one_loop_errors_and_context_variables_are_as_without() -> None:
+    async def moves() -> str:
+        found = HERE.get()
+        HERE.set("within")
+        return found
+
+    async def fails() -> None:
+        raise ValueError("why")
+
+    with one_loop():
+        for place in ("here", "there"):
+            HERE.set(place)
+            assert run_to_end(moves()) == place == HERE.get()
+            with pytest.raises(ValueError, match="why"):
+                run_to_end(fails())
 
 
 @both

@@ -173,3 +173,27 @@ def test_probes_branch_off_where_the_policy_would_speak() -> None:
     assert [int(packed.parents[s]) for s in starts] == [4, 15]
     assert chr(packed.tokens[5]) == "a"
     assert chr(packed.tokens[16]) == "f"
+
+
+letters = st.text("ab", max_size=3)
+
+
+@given(letters, letters, letters, letters.filter(bool))
+def test_what_a_branch_shares_with_the_trunk_is_computed_once(
+    first: str, second: str, begun: str, rest: str
+) -> None:
+    turns = ((first, (Message("user", "c"),)), (second, ()))
+    probes = ((0, begun, rest), (1, begun, rest))
+    made = Demonstration((Message("user", "U"),), turns, probes)
+    whole, words = token_tree(made, Letters()), tuple(map(ord, begun + rest))
+    ends = [len("0U1"), len("0U1" + first + "90c1")]
+    for end, turn, branch in zip(ends, (first, second), whole.branches, strict=True):
+        # It reads the same, and what is to be predicted is the rest alone.
+        assert whole.trunk[: branch.at] + branch.tokens == whole.trunk[:end] + words
+        assert len(branch.tokens) - branch.given == len(rest)
+        # No token of the beginning is there twice.
+        assert branch.at >= end
+        if branch.given and branch.at < len(whole.trunk):
+            assert branch.tokens[0] != whole.trunk[branch.at]
+        if turn.startswith(begun):
+            assert branch.given == 0

@@ -196,7 +196,7 @@ def claims_page(found: Mapping[str, Any]) -> str:
     parts = [
         f"# {found['paper']}: its claims, decided at the scale {found['scale']}",
         "This page is rendered from `results/` by `make results`. Do not edit it. "
-        "[How claims are decided](../studies.md#the-papers-claims).",
+        "[How claims are decided](deciding.md).",
         f"```\n{found['command']}\n```",
         _verdicts(found),
         *(["\n".join(notes)] if notes else []),

@@ -15,7 +15,6 @@ from workup.core.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from workup.studies.claims import Paper
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -62,18 +61,16 @@ def claims(
 
     console = Console(highlight=False)
     if paper is None:
-        for name in known.names():
-            _list(console, name, known.read(name))
+        _list(console)
         return
     if scale not in known.SCALES:
         raise UserError(f"--scale {scale}: write {', '.join(known.SCALES)}")
-    chosen, name = known.read(paper).chosen(only), Path(paper).stem
-    folder = out or Path("runs") / "claims" / f"{name}-{scale}"
-    plan = Plan(chosen, scale, folder, seeds, first, most, tuple(_settings(words or ())))
+    folder = out or Path("runs") / "claims" / f"{Path(paper).stem}-{scale}"
+    chosen, more = known.read(paper).chosen(only), tuple(_settings(words or ()))
+    plan = Plan(chosen, scale, folder, seeds, first, most, more)
     if not plan.setups:
         raise UserError(f"{paper}: no claim can be run at --scale {scale}")
-    queue = Queue(jobs or _cores(), seconds(budget))
-    deciding = Deciding(plan, queue, console)
+    deciding = Deciding(plan, Queue(jobs or _cores(), seconds(budget)), console)
     if dry:
         deciding.foretell()
         return
@@ -110,12 +107,15 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _list(console: Console, name: str, paper: Paper) -> None:
+def _list(console: Console) -> None:
     from rich.table import Table
 
-    console.print(f"workup claims {name}", style="bold", markup=False)
-    table = Table.grid(padding=(0, 2))
-    for claim in paper.claims:
-        table.add_row(f"  {claim.id}", claim.place, claim.says)
-    console.print(table)
-    console.print()
+    from workup.studies import claims as known
+
+    for name in known.names():
+        console.print(f"workup claims {name}", style="bold", markup=False)
+        table = Table.grid(padding=(0, 2))
+        for claim in known.read(name).claims:
+            table.add_row(f"  {claim.id}", claim.place, claim.says)
+        console.print(table)
+        console.print()

@@ -478,9 +478,10 @@ def decide(found: Crossed, margin: float, sign: int = 1) -> Decided:
         return Decided(Decision.HELD if held else Decision.REFUTED, within_margin)
     if within_margin:
         return Decided(Decision.EQUAL, True)
-    if not (found.covers_seeds and found.se > 0):
+    target = max(abs(found.mean), margin)
+    if not (found.covers_seeds and found.se > 0 and target > 0):
         return Decided(Decision.UNDECIDED, False)
-    seeds = found.seeds_for(max(abs(found.mean), margin))
+    seeds = found.seeds_for(target)
     more = None if seeds is None else max(1, seeds - found.seeds)
     return Decided(Decision.UNDECIDED, False, more, seeds is None)
 

@@ -249,7 +249,7 @@ def _each_seed(side: Side, metric: str) -> str:
     """Each seed's own figure; a dash for a side of one run."""
     found = side.entry.get(metric)
     if metric == RISE.name:
-        return " ".join(entry["verdict"] for entry in side.learned.values())
+        return ", ".join(entry["verdict"] for entry in side.learned.values()) or DASH
     if not side.pooled or not isinstance(found, Mapping):
         return DASH
     return " ".join(number(metric, value) for value in found["by_seed"].values())
@@ -451,7 +451,9 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
         "shared": {side.row: _shared(side, sides[0]) for side in sides},
         "told": {side.row: _explained(side) for side in sides if side.changes},
         "diseases": [
-            diseases.sheet(side.diseases, side.row, sides[0].row) for side in sides if side.diseases
+            (side.row, diseases.sheet(side.diseases, side.row, sides[0].row))
+            for side in sides
+            if side.diseases
         ],
         "anchored": any(row.role == "anchor" for row in rows),
         "dynamics": _dynamics(sides),

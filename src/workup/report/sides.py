@@ -164,9 +164,11 @@ def _doctors(runs: Sequence[Run], name: str | None) -> dict[Path, str]:
     found = {run.path: _rows_named(run, name) for run in runs}
     if all(len(rows) == 1 for rows in found.values()):
         return {path: rows[0] for path, rows in found.items()}
-    known = dict.fromkeys(doctor for run in runs for doctor in run.doctors())
     if not any(found.values()):
-        raise unknown("evaluated row", name, known)
+        known = dict.fromkeys(doctor for run in runs for doctor in run.doctors())
+        raise UserError(
+            f"no evaluated row '{name}' in these runs; they have {', '.join(map(repr, known))}"
+        )
     run = next(run for run in runs if len(found[run.path]) != 1)
     many = "several rows" if found[run.path] else "no row"
     raise UserError(

@@ -59,12 +59,22 @@ class BatchedRetriever:
     in the event loop, it is answered in the loop itself. A thread's answer would come earlier or
     later in every run; other episodes would share the policy's next forward pass, and its
     log-probabilities would round differently.
+
+    A `find` that takes less than a thread to start (`short`) is here too. Where no local policy
+    samples, it answers each search at once.
     """
 
     def __init__(
-        self, find: Find, most: int = MOST, library: str = "", *, here: bool = False
+        self,
+        find: Find,
+        most: int = MOST,
+        library: str = "",
+        *,
+        here: bool = False,
+        short: bool = False,
     ) -> None:
-        self._find, self._most, self.library, self._here = find, most, library, here
+        self._find, self._most, self.library = find, most, library
+        self._here, self._short = here or short, short
         self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Search]] = (
             WeakKeyDictionary()
         )
@@ -78,6 +88,8 @@ class BatchedRetriever:
         if not asked.strip() or k < 1:
             return []
         loop = asyncio.get_running_loop()
+        if self._short and loop not in computing:
+            return self._find([asked], k)[0]
         answer: asyncio.Future[Sequence[Passage]] = loop.create_future()
         self._waiting.setdefault(loop, []).append(_Search(asked, k, answer))
         if loop not in self._busy:

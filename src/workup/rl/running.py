@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator, Iterable
+from collections.abc import Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from threading import Thread
+from threading import Thread, local
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -15,19 +15,45 @@ _END = object()
 _Begun = tuple[asyncio.AbstractEventLoop, "asyncio.Task[Any]"]
 
 
+class _Own(local):
+    """The event loop that a thread keeps for several calls of `run_to_end`, if it keeps one."""
+
+    runner: asyncio.Runner | None = None
+
+
+_own = _Own()
+
+
+@contextmanager
+def one_loop() -> Iterator[None]:
+    """A context in which this thread's calls of `run_to_end` share one event loop.
+
+    To make a loop and to close it takes as long as a short encounter.
+    """
+    before, _own.runner = _own.runner, asyncio.Runner()
+    try:
+        yield
+    finally:
+        _own.runner.close()
+        _own.runner = before
+
+
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`, whether or not an event loop is running in this thread.
 
-    Without one this is `asyncio.run`. In a notebook, or below a framework's loop, `work` runs in a
-    thread of its own with a loop of its own, and this thread waits; so calls may be nested. Context
-    variables are those of the caller. Raises what `work` raises. Ctrl-C cancels `work`, waits until
-    it has cleaned up, and raises KeyboardInterrupt. A loop that was started by `asyncio.run` keeps
-    the first Ctrl-C until it gets control back; there the second one does this.
+    Without one this is `asyncio.run`, in `one_loop` with a loop that stays. In a notebook, or below
+    a framework's loop, `work` runs in a thread of its own with a loop of its own, and this thread
+    waits; so calls may be nested. Context variables are those of the caller. Raises what `work`
+    raises. Ctrl-C cancels `work`, waits until it has cleaned up, and raises KeyboardInterrupt. A
+    loop that was started by `asyncio.run` keeps the first Ctrl-C until it gets control back; there
+    the second one does this.
     """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
+        if _own.runner is None:
+            return asyncio.run(work)
+        return _own.runner.run(work, context=copy_context())
     return _beside(work)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -181,7 +182,7 @@ def token_tree(demonstration: Demonstration, policy: Policy) -> TokenTree:
         labelled += [False] * len(reply)
         ends.append(len(tokens))
     branches = tuple(
-        _branch(ends[k], policy.encode(begun), policy.encode(rest))
+        _branch(tokens, ends[k], policy.encode(begun), policy.encode(rest))
         for k, begun, rest in demonstration.branches
     )
     return TokenTree(tuple(tokens), tuple(labelled), branches)
@@ -196,5 +197,12 @@ def rows(items: Sequence[Demonstration | Sample], policy: Policy) -> list[Packed
     return [pack(item) for item in trees]
 
 
-def _branch(at: int, begun: tuple[int, ...], rest: tuple[int, ...]) -> Branch:
-    return Branch(at, (*begun, *rest), len(begun))
+def _branch(trunk: Sequence[int], at: int, begun: tuple[int, ...], rest: tuple[int, ...]) -> Branch:
+    """The branch, without the tokens of `begun` that the trunk has behind `at` as well.
+
+    It leaves the trunk behind them, so that they are computed once. Example: trunk a b c d, `at` 1,
+    `begun` b c x: the branch leaves after c, and begins with x.
+    """
+    given = zip(begun, trunk[at:], strict=False)
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], given))
+    return Branch(at + shared, (*begun[shared:], *rest), len(begun) - shared)

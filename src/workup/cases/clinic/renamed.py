@@ -92,12 +92,22 @@ def called(case: Case) -> Mapping[str, str]:
 
 def diseases(case: Case) -> tuple[str, ...]:
     """The names of diseases in this case, in their order; none outside of a renamed clinic."""
-    return tuple(name for mark, name in called(case).items() if mark.startswith(DISEASE))
+    return _of(called(case), DISEASE)
 
 
 def pictures(case: Case) -> tuple[str, ...]:
     """The names of pictures in this case, in the order of the diseases; without links none."""
-    return tuple(name for mark, name in called(case).items() if mark.startswith(PICTURE))
+    return _of(called(case), PICTURE)
+
+
+def _of(names: Mapping[str, str], kind: str) -> tuple[str, ...]:
+    """The names of all marks that begin with `kind`."""
+    return tuple(map(names.__getitem__, _marks_of(tuple(names), kind)))
+
+
+@lru_cache(maxsize=64)
+def _marks_of(marks: tuple[str, ...], kind: str) -> tuple[str, ...]:
+    return tuple(mark for mark in marks if mark.startswith(kind))
 
 
 def pictured(case: Case) -> str:

@@ -25,6 +25,7 @@ T = TypeVar("T")
 # when some have fewer episodes. It has three tokens, because TRL takes a single column of values
 # behind the first token for one value per sequence, and would count it.
 BLANK = Sample((0,) * 3, (False,) * 3, (0.0,) * 3, (0.0,) * 3, (0,) * 3)
+PADDING = 1024  # tokens of padding that cost at least as much as one more pass over the model
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,23 @@ def split(items: Sequence[T], limit: int, key: Callable[[T], Any]) -> list[list[
     ordered = sorted(items, key=key)
     bounds = [round(k * len(items) / count) for k in range(count + 1)]
     return [ordered[a:b] for a, b in pairwise(bounds)]
+
+
+def close(items: list[T], length: Callable[[T], int]) -> list[list[T]]:
+    """`items`, in their order, in chunks of items of similar length.
+
+    A chunk is cut in two where that saves most padding, as long as it saves more than `PADDING`
+    tokens.
+    """
+    lengths = np.array([length(item) for item in items])
+    counts = np.arange(1, len(items))  # items before each place where the chunk can be cut
+    before = np.maximum.accumulate(lengths)[:-1]
+    behind = np.maximum.accumulate(lengths[::-1])[::-1][1:]
+    saved = lengths.max() * len(items) - before * counts - behind * counts[::-1]
+    if not len(saved) or saved.max() <= PADDING:
+        return [items]
+    place = int(saved.argmax()) + 1
+    return [*close(items[:place], length), *close(items[place:], length)]
 
 
 def padded(rows: Sequence[Any], dtype: type, fill: int = 0) -> Array:

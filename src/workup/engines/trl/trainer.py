@@ -30,7 +30,7 @@ from transformers.utils import logging
 
 from workup.core.errors import UserError, WorkupError
 from workup.core.ports import OnStep
-from workup.engines.trl.batches import MicroBatch, packed_part, split, tree_mask
+from workup.engines.trl.batches import MicroBatch, close, packed_part, split, tree_mask
 from workup.engines.trl.damage import seal
 from workup.engines.trl.scoring import ScoredTokens
 from workup.engines.trl.sharding import WHOLE
@@ -230,7 +230,11 @@ class ImitationTrainer(StageTrainer):
             )
         # Rows of similar length need little padding, and rows without branches need no mask.
         chunks = split(rows, self.micro_batch, key=lambda row: (row.branched, len(row.tokens)))
-        parts = [packed_part(chunk, self.args.device) for chunk in chunks]
+        parts = [
+            packed_part(part, self.args.device)
+            for chunk in chunks
+            for part in close(chunk, lambda row: len(row.tokens))
+        ]
         self.labelled = max(
             1, sum(row[0] for row in self.totals([sum(part.tokens for part in parts)]))
         )

@@ -284,7 +284,7 @@ def opened(
         return open_retriever(index), None, ()
     made = _own(library)
     return (
-        BatchedRetriever(made.find, here=True),
+        BatchedRetriever(made.find, short=True),
         library,
         tuple(_pieces(source, library, made.passages)),
     )

@@ -65,7 +65,8 @@ class SearchGrammar:
 
     def facts(self, case: Case) -> tuple[Fact, ...]:
         """The findings that are told besides the presentation."""
-        return tuple(fact for fact in case.truth.facts if fact.kind in self.kinds)
+        kinds = self.kinds
+        return tuple(fact for fact in case.truth.facts if fact.kind in kinds)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

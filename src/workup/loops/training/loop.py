@@ -54,7 +54,7 @@ from workup.methods.base.exact_gain import paid_by_gain
 from workup.models import samplers
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
-from workup.rl.running import ahead, run_to_end
+from workup.rl.running import ahead, one_loop, run_to_end
 from workup.runs import Record, Run
 from workup.runs.folder import CHECKPOINTS, free
 from workup.runs.policies import TRAINABLE, own_judges, resolve
@@ -721,7 +721,8 @@ class Training:
         """
         s, total = self.settings, self.settings.sft.steps * self.settings.sft.batch
         drawn = {*range(min(total, RECIPE)), *range(0, total, -(-total // RECIPE) or 1)}
-        shown = [self.plan.demonstration(stage, k) for k in sorted(drawn)]
+        with one_loop():
+            shown = [self.plan.demonstration(stage, k) for k in sorted(drawn)]
         made = (s.cases, s.split, s.seed, s.tiny, s.lora, s.sft)
         # These decide how sums are rounded, or how a gradient is clipped.
         how = (s.micro_batch, s.max_grad_norm, s.bf16, s.gradient_checkpointing, s.threads)
@@ -734,7 +735,9 @@ class Training:
             mine = range(
                 index + self.engine.processes.rank, index + batch, self.engine.processes.world
             )
-            yield [self.plan.demonstration(stage, i) for i in mine]
+            with one_loop():
+                made = [self.plan.demonstration(stage, i) for i in mine]
+            yield made
             index += batch
 
     def _begin(self, name: str, kind: str, total: int) -> None:
