@@ -7,7 +7,7 @@ BIN = .venv/bin
 WORKUP = $(BIN)/workup
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo real test test-vllm test-verl test-verl-parts check lint types contracts smoke wheel bench docs reference clean help
+.PHONY: demo real test test-vllm test-verl test-verl-parts check lint types contracts smoke wheel bench docs reference results clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -105,6 +105,9 @@ bench: .venv/.dev ## speed and memory as ratios in one run
 
 reference: .venv/.user ## docs/reference anew, from the program
 	@$(BIN)/python -m docs.site.reference
+
+results: .venv/.user ## the tables of measured figures anew, from results/*.json
+	@$(BIN)/python -m docs.site.results
 
 .venv/.docs: .venv/.user
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'

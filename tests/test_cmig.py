@@ -202,16 +202,17 @@ def documents(
     st.lists(st.floats(-6, 0), min_size=4, max_size=4),
     st.floats(0.1, 2),
     st.floats(0.1, 2),
-    st.sampled_from([1, 2]),
+    st.sampled_from([0, 1, 2]),
 )
 def test_each_round_is_paid_on_the_turn_that_searched(
     values: list[float], w_d: float, alpha_d: float, order: int
 ) -> None:
     paid = documents(values, GainWeights(w_d, alpha_d, order=order))  # type: ignore[arg-type]
     Δ = [after - before for before, after in pairwise(values)]
-    δ = [0.0, Δ[1] - Δ[0], Δ[2] - Δ[1]] if order == 2 else [0.0, Δ[1], Δ[2]]
-    expected = [w_d / 3 * max(math.tanh(alpha_d * change), 0) if Δ[0] > 0 else 0.0 for change in δ]
-    assert paid.turns == pytest.approx((0.0, *expected[1:], 0.0))
+    δ = {0: Δ, 1: [0.0, Δ[1], Δ[2]], 2: [0.0, Δ[1] - Δ[0], Δ[2] - Δ[1]]}[order]
+    gated = order > 0 and Δ[0] <= 0
+    expected = [0.0 if gated else w_d / 3 * max(math.tanh(alpha_d * each), 0) for each in δ]
+    assert paid.turns == pytest.approx((*expected, 0.0))
 
 
 def test_harm_and_recovery_is_paid_by_the_letter() -> None:

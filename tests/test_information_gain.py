@@ -69,11 +69,34 @@ def test_first_differences_pay_progress_and_signed_ones_close_the_hole() -> None
     assert sum(document_rewards(STEADY, order=1, half_positive=False)) > 0.5
 
 
+@given(ROUNDS, st.floats(0.1, 3), st.floats(0.1, 3), st.booleans())
+def test_from_the_first_search_on_each_gain_is_paid_where_it_was_made(
+    rounds: list[float], w: float, alpha: float, half_positive: bool
+) -> None:
+    found = document_rewards(rounds, w_d=w, alpha_d=alpha, order=0, half_positive=half_positive)
+    assert len(found) == len(rounds) - 1
+    for k, paid in enumerate(found, start=1):
+        risen = math.tanh(alpha * (rounds[k] - rounds[k - 1]))
+        counted = max(risen, 0.0) if half_positive else risen
+        assert paid == pytest.approx(w * counted / (len(rounds) - 1), abs=1e-12)
+
+
+@given(ROUNDS)
+def test_from_the_first_search_on_gains_and_losses_sum_to_the_whole_way(
+    rounds: list[float],
+) -> None:
+    """With a small α_d, for which tanh is its argument; so no detour pays."""
+    N, α = len(rounds) - 1, 1e-6
+    found = document_rewards(rounds, alpha_d=α, order=0, half_positive=False)
+    assert sum(found) * N / α == pytest.approx(rounds[-1] - rounds[0] if N else 0, abs=1e-6)
+
+
 def test_the_gate() -> None:
     assert document_rewards((-3.0, -3.0, 0.0)) == (0.0, 0.0)
     assert document_rewards((-3.0, -3.5, 0.0), order=1, half_positive=False) == (0.0, 0.0)
     assert document_rewards((-3.0, 0.0)) == (0.0,), "one search only"
-    assert document_rewards((-3.0,)) == ()
+    assert document_rewards((-3.0, 0.0), order=0) == (math.tanh(3.0),), "no gate"
+    assert document_rewards((-3.0,)) == document_rewards((-3.0,), order=0) == ()
 
 
 @given(GAINS, st.data())

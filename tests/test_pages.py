@@ -295,7 +295,7 @@ def test_headings_and_figures_are_whole_at_any_width(
 def test_columns_that_belong_together_stay_together() -> None:
     """A verdict stands beside its interval; only where not even that fits are they parted."""
     heads = ["", "figure", "its interval", "verdict", "other", "other interval", "its verdict"]
-    cells = ["row", "0.5", "0.4 to 0.6", "clear", "0.75", "0.7 to 0.8", "unclear"]
+    cells = ["row", "0.5", "0.4 to 0.6", "higher", "0.75", "0.7 to 0.8", "undecided"]
     sheet = Sheet(heads, [cells], joined=frozenset({2, 3, 5, 6}))
 
     def tables(width: int) -> list[list[str]]:

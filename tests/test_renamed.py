@@ -41,7 +41,8 @@ from workup.environments.base.searched import Searched
 from workup.environments.base.searchers import IdealSearcher, RandomSearcher
 from workup.environments.base.teacher import drawn_case
 from workup.methods.cmig.searching import exact
-from workup.metrics.documents import doc_hit
+from workup.metrics.documents import doc_hit, first_hop
+from workup.metrics.measures import measure
 from workup.models.tiny import build_tokenizer
 from workup.rl.rollout import Play, ToPlay, rollout
 from workup.roles.judges.exact import ExactJudge
@@ -309,6 +310,26 @@ def read_by_hand(texts: Sequence[str]) -> tuple[dict[str, set[str]], dict[str, s
             assert kind == "Picture"
             shows[title] = content
     return told, shows
+
+
+def test_the_hops_of_a_search_are_told_apart() -> None:
+    """By the documents that the right diagnosis has, read by hand."""
+    assert LINKED.knowledge is not None
+    found = []
+    for index in range(12):
+        case, world = LINKED.test[index], linked(4)
+        episode = play(RandomSearcher(LINKED, LINKED.knowledge, world), case, world)
+        told, shows = read_by_hand([passage.whole for passage in episode.passages])
+        both = list(called(case).values())
+        its = both[len(both) // 2 + both.index(case.truth.diagnosis)]
+        hops = (its in told, case.truth.diagnosis in shows)
+        assert (first_hop(episode), doc_hit(episode)) == hops
+        assert measure(episode, True, world)["first_hop"] == hops[0]
+        found.append(hops)
+    assert len(set(found)) > 2
+    unlinked = play(RandomSearcher(RENAMED, RENAMED.knowledge, SHELF), RENAMED.test[0])
+    assert first_hop(unlinked) is None
+    assert "first_hop" not in measure(unlinked, True, SHELF)
 
 
 def test_a_linked_case_is_the_unlinked_one_with_names_for_pictures() -> None:

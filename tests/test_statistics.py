@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
-from scipy.stats import binom, binomtest, bootstrap, ttest_1samp
+from scipy.stats import binom, binomtest, bootstrap
 from sklearn.metrics import balanced_accuracy_score, recall_score
 
 from workup.core.errors import WorkupError
-from workup.core.statistics import SHARE, Estimate, interval, macro, over_seeds, paired, wilson
+from workup.core.statistics import SHARE, Estimate, interval, macro, paired, wilson
 
 values = st.lists(st.none() | st.floats(-100, 100), min_size=1, max_size=30)
 
@@ -400,35 +400,22 @@ def test_what_is_not_in_the_middle_is_not_plus_minus() -> None:
     assert not Estimate(0.98, 0.96, 0.99, 400).symmetric
 
 
-# ---- over seeds
+# ---- what an interval tells besides
 
 
-@given(st.lists(st.floats(-1, 1).map(lambda v: round(v, 6)), min_size=2, max_size=8))
-@settings(deadline=None)
-def test_the_interval_over_seeds_is_students(figures: list[float]) -> None:
-    found = over_seeds([*figures, None, math.nan])
-    assert (found.n, found.missing) == (len(figures), 2)
-    assert found.mean == pytest.approx(np.mean(figures))
-    if len(set(figures)) == 1:
-        assert math.isnan(found.low)
-        assert math.isnan(found.high)
+@given(st.lists(st.floats(-1, 1).map(lambda v: round(v, 3)), min_size=12, max_size=40))
+@settings(deadline=None, max_examples=50)
+def test_a_chance_is_below_five_percent_where_the_interval_leaves_out_0(data: list[float]) -> None:
+    found = interval(data, range(len(data)), resamples=200)
+    if math.isnan(found.low):
+        assert math.isnan(found.p)
     else:
-        told = ttest_1samp(figures, 0).confidence_interval(0.95)
-        assert (found.low, found.high) == pytest.approx((told.low, told.high))
+        assert (found.p < 0.05) == (found.low > 0 or found.high < 0)
+        assert 0 <= found.p <= 1
 
 
-def test_three_seeds_have_the_tables_quantile() -> None:
-    """Student's own table: 4.303 for two degrees of freedom, 12.706 for one."""
-    assert over_seeds([0.46, 0.34, 0.35]).half == pytest.approx(
-        4.303 * np.std([0.46, 0.34, 0.35], ddof=1) / math.sqrt(3), rel=1e-4
-    )
-    assert over_seeds([0.0, 1.0]).half == pytest.approx(12.706 / 2, rel=1e-4)
-
-
-def test_one_seed_tells_nothing_of_others() -> None:
-    for figures in ([0.4], [0.4, None]):
-        found = over_seeds(figures)
-        assert found.mean == 0.4
-        assert math.isnan(found.low)
-    assert math.isnan(over_seeds([]).mean)
-    assert math.isnan(over_seeds([0.1 + 0.2, 0.3]).low), "equal but for rounding"
+def test_the_chance_of_a_symmetric_interval_is_the_tables() -> None:
+    """z = 2.576 is the 1 % point of the normal distribution."""
+    found = Estimate(2.576, 2.576 - 1.96, 2.576 + 1.96, 100, sd=1.0)
+    assert found.p == pytest.approx(0.01, abs=1e-4)
+    assert found.detectable() == pytest.approx(1.96 + 0.8416, abs=1e-3)

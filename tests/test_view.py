@@ -512,7 +512,11 @@ def test_words_of_tables_say_what_they_mean(reported: Mapping[str, Path], tmp_pa
         assert "criticality 0" in found["noise"]
         compared = client.get(client.get("/compare?run=one&run=two").headers["location"])
         assert {"critical", "noise", "return"} <= set(told(compared.text))
-        assert told(client.get("/run/one/report.html").text).keys() & {"clear", "unclear"}
+        assert told(client.get("/run/one/report.html").text).keys() & {
+            "higher",
+            "lower",
+            "undecided",
+        }
     with Run.create(tmp_path / "alone", CONFIG, {}) as run:
         run.write([episode])
     (shown,) = opened([run.path], restricted=False).values()

@@ -111,17 +111,21 @@ def go_on(run: Path, view: live.Live, changes: Mapping[str, Any] | None = None) 
 
 
 @explained()
-def compare(runs: Sequence[str | Path], *, apart: bool = False) -> dict[str, Any]:
+def compare(
+    runs: Sequence[str | Path], *, apart: bool = False, doctor: str | None = None
+) -> dict[str, Any]:
     """The figures of `workup compare`, in the form of its --json.
 
-    Runs that differ by their seed alone are one group, unless `apart`. `groups` has for every
-    group each measure's mean with its 95 % interval by case, each seed's own (`by_seed`), their
-    mean with its interval by seed (`over_seeds`), and under `lead` the same of its paired
-    differences to the first group. Raises UserError as `workup.report.compare`.
+    Runs that differ by their seed alone are one group, unless `apart`. `doctor` is the evaluated
+    row that is compared of every run, if not the trained policy. `groups` has for every group each
+    measure's mean with its 95 % interval over patients and seeds, each seed's own mean (`by_seed`),
+    and under `lead` the same of its paired differences to the first group, with the difference that
+    was detectable. A group of one run has intervals by patient. Raises UserError as
+    `workup.report.compare`.
     """
     from workup.report import figures
 
-    return figures([Run.open(path) for path in runs], apart=apart)
+    return figures([Run.open(path) for path in runs], apart=apart, doctor=doctor)
 
 
 def open_run(path: str | Path) -> Run:

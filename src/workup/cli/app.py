@@ -18,6 +18,7 @@ import typer
 
 from workup.cli import (
     cache,
+    claims,
     complete,
     export,
     index,
@@ -334,16 +335,24 @@ def compare(
         str | None,
         typer.Option(help="show this measure seed by seed [default: accuracy]"),
     ] = None,
+    doctor: Annotated[
+        str | None,
+        typer.Option(
+            help="compare this evaluated row of every run, such as 'bayes concludes' "
+            "[default: the trained policy]"
+        ),
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="also write all figures as JSON")] = None,
 ) -> None:
     """Compare runs, pooled over seeds: intervals and differences."""
-    from workup.report import compare
+    from workup.report import Compared, compare
     from workup.runs import Run
 
     if len(runs) < 2:
         raise UserError("compare needs two runs or more: workup compare RUN RUN")
     opened = [Run.open(path) for path in runs]
-    compare(opened, html, transcripts=transcripts, apart=apart, measure=measure, json=json)
+    chosen: Compared = {"apart": apart, "measure": measure, "doctor": doctor}
+    compare(opened, html, transcripts=transcripts, json=json, **chosen)
 
 
 @app.command()
@@ -476,6 +485,7 @@ app.command(cls=export.ExportHelp)(export.export)
 app.command()(lists.methods)
 app.command()(lists.settings)
 app.command()(lists.sources)
+app.command()(claims.claims)
 # Other commands come last, so that help lists first what a new user needs.
 app.command()(prepare.prepare)
 app.add_typer(study.audits, name="audit")

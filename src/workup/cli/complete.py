@@ -112,6 +112,16 @@ def suites(incomplete: str) -> Iterator[Offer]:
     yield from paths(incomplete)
 
 
+def papers(incomplete: str) -> Iterator[Offer]:
+    """Papers with claims, and files."""
+    from workup.studies import claims
+
+    for name in claims.names():
+        if name.startswith(incomplete):
+            yield name, f"{len(claims.read(name).claims)} claims"
+    yield from paths(incomplete)
+
+
 def paths(incomplete: str) -> Iterator[Offer]:
     """What lies in the folder that is being typed."""
     folder, slash, _ = incomplete.rpartition("/")

@@ -1,4 +1,4 @@
-"""How sure a figure is: 95 % intervals by case, and by seed.
+"""How sure a figure is: 95 % intervals by case.
 
 Several episodes of one case are not independent, so the unit is the case. The percentile bootstrap
 draws whole cases with replacement, with all their episodes (Efron & Tibshirani 1993, ch. 13;
@@ -13,8 +13,7 @@ episodes it has. The same holds for a mean over classes that are small: draws wi
 cases miss 1/n of its variance, and those of single cases have no width at all. Everything is
 deterministic by `seed`.
 
-An interval by case says nothing about another training seed. `over_seeds` does: Student's t over
-one figure of each seed. Both speak of the same figure, the mean over the seeds (`averaged`).
+An interval by case says nothing about another training seed: `workup.core.crossed` covers both.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ Bounds = tuple[float, float]
 Clustered = tuple[Sequence[float | None], Sequence[Hashable]]  # values, and the case of each
 RESAMPLES = 2_000
 LEVEL = 0.95
+POWER = 0.8
 SHARE: Bounds = (0.0, 1.0)
 # Cases that differ from all the others, or that a class has: below, no bootstrap is relied on.
 FEW = 10
 _CHUNK = 2**14  # draws held in memory at a time
-_ROUNDING = 1e-12  # a spread below this, relative to the mean, is that of rounded equal figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,33 @@ class Estimate:
         """Whether the mean is in the middle of the interval, within a tenth of its width."""
         return abs(self.high + self.low - 2 * self.mean) <= (self.high - self.low) / 10
 
-    def as_json(self) -> dict[str, float | int | None]:
+    @property
+    def freedom(self) -> float:
+        """The degrees of freedom that the interval takes; infinitely many are the normal's."""
+        return math.inf
+
+    @property
+    def p(self) -> float:
+        """Two-sided, of a mean of 0: below .05 exactly where the interval leaves out 0.
+
+        It takes the interval's arm on the side of 0 for that of Student's. NaN without an interval.
+        """
+        from scipy.special import stdtr
+
+        if math.isnan(self.low):
+            return math.nan
+        arm = self.mean - self.low if self.mean > 0 else self.high - self.mean
+        off = abs(self.mean) / arm if arm > 0 else math.inf if self.mean else 0.0
+        return float(2 * stdtr(self.freedom, -off * quantile((1 + LEVEL) / 2, self.freedom)))
+
+    def detectable(self, power: float = POWER) -> float:
+        """The true mean that would be found (an interval without 0) with this power.
+
+        NaN where `sd` is.
+        """
+        return reach(self.freedom, power) * self.sd
+
+    def as_json(self) -> dict[str, Any]:
         """{"mean", "low", "high", "n", "missing"}, NaN as null, and "sd" where it is defined."""
         numbers = {name: getattr(self, name) for name in ("mean", "low", "high")}
         plain = {name: None if math.isnan(value) else value for name, value in numbers.items()}
@@ -88,6 +113,18 @@ class Estimate:
         return cls(mean, low, high, value["n"], value.get("missing", 0), value.get("sd", math.nan))
 
 
+def reach(freedom: float, power: float = POWER) -> float:
+    """How many standard errors off 0 a mean has to be, to be found with this power."""
+    return quantile((1 + LEVEL) / 2, freedom) + quantile(power, freedom)
+
+
+def quantile(share: float, freedom: float) -> float:
+    """Student's; the normal's of infinitely many degrees of freedom."""
+    from scipy.special import stdtrit  # few commands need it, and it takes a while to load
+
+    return float(stdtrit(freedom, share))
+
+
 def interval(
     values: Sequence[float | None],
     clusters: Sequence[Hashable],
@@ -102,7 +139,7 @@ def interval(
     between by its nature: SHARE for a share or a verdict. A mean of 0 of 10 verdicts then has the
     interval from 0 to 0.28.
     """
-    return averaged([(values, clusters)], bounds=bounds, seed=seed, resamples=resamples)
+    return _averaged((values, clusters), bounds=bounds, seed=seed, resamples=resamples)
 
 
 def macro(
@@ -126,37 +163,32 @@ def macro(
         if of.setdefault(cluster, label) != label:
             raise WorkupError(f"one case belongs to two classes: {of[cluster]!r} and {label!r}")
     part = (values, clusters)
-    return averaged([part], classes=of, bounds=bounds, seed=seed, resamples=resamples)
+    return _averaged(part, classes=of, bounds=bounds, seed=seed, resamples=resamples)
 
 
-def averaged(
-    parts: Sequence[Clustered],
+def _averaged(
+    part: Clustered,
     *,
     classes: Mapping[Hashable, Hashable] | None = None,
     bounds: Bounds | None = None,
     difference: bool = False,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
+    seed: int,
+    resamples: int,
 ) -> Estimate:
-    """The mean over `parts` of each part's mean value, with its interval by case.
+    """The mean value with its interval by case; with `classes`, that over their means.
 
-    Parts are the runs of several seeds, which met the same cases: a case is drawn with its values
-    in all of them. Every part weighs the same, however many of its values are defined. One without
-    any, in the data or in a draw, is left out there. With `classes`, the class of every case, a
-    part's mean is that over classes of each class's mean. With `difference` the values are
-    differences of values that lie within `bounds`. `n` and `missing` count values.
+    With `difference` the values are differences of values that lie within `bounds`.
     """
-    table = _Table.of(parts, classes)
+    table = CaseTable.of([part], classes)
     cases, seen = table.cases(), table.sums.shape[1]
-    missing = sum(value is None for values, _ in parts for value in values)
-    n = sum(len(values) for values, _ in parts) - missing
+    missing = sum(value is None for value in part[0])
     mean = float(table.means(np.arange(seen)[None, :])[0]) if seen else math.nan
     within = (
         _draws(seen, seed, resamples)
         if classes is None
         else _draws_within(table.groups, seed, resamples)
     )
-    found = _estimate(mean, map(table.means, within), n, missing, seen)
+    found = _estimate(mean, map(table.means, within), len(part[0]) - missing, missing, seen)
     return _told(found, cases, bounds, difference=difference)
 
 
@@ -175,63 +207,34 @@ def paired(
     `classes`, the class of every case, it is the mean over classes of each class's mean difference.
     `bounds` are those of the values, not of their differences.
     """
-    pair = (ours, theirs)
-    return paired_over([pair], classes=classes, bounds=bounds, seed=seed, resamples=resamples)
-
-
-def paired_over(
-    pairs: Sequence[tuple[Clustered, Clustered]],
-    *,
-    classes: Mapping[Hashable, Hashable] | None = None,
-    bounds: Bounds | None = None,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-) -> Estimate:
-    """The mean over `pairs` (ours, theirs) of each pair's mean difference as `paired` has it.
-
-    Pairs are the seeds that both sides have. `n` counts the cases with a difference in any pair,
-    `missing` the others that have a value.
-    """
-    parts: list[Clustered] = []
-    known: set[Hashable] = set()
-    for ours, theirs in pairs:
-        first, second = case_means(*ours), case_means(*theirs)
-        gaps = {case: first[case] - second[case] for case in first if case in second}
-        parts.append((list(gaps.values()), list(gaps)))
-        known |= first.keys() | second.keys()
-    cases = {case for _, clusters in parts for case in clusters}
-    found = averaged(
-        parts,
-        classes=classes or dict.fromkeys(cases),
+    (part,), known = gaps([(ours, theirs)])
+    found = _averaged(
+        part,
+        classes=classes or dict.fromkeys(part[1]),
         bounds=bounds,
         difference=True,
         seed=seed,
         resamples=resamples,
     )
-    return replace(found, n=len(cases), missing=len(known) - len(cases))
+    return replace(found, missing=len(known) - found.n)
 
 
-def over_seeds(figures: Sequence[float | None]) -> Estimate:
-    """The mean of one figure per seed, with Student's interval (n − 1 degrees of freedom).
-
-    None, or NaN, is a seed without a figure: left out and counted in `missing`. There is no
-    interval where fewer than two figures are left, or all are equal. It may leave the bounds of a
-    share: a few seeds tell little. `sd` stays NaN.
-    """
-    known = np.array([v for v in figures if v is not None and not math.isnan(v)], dtype=float)
-    n, missing = len(known), len(figures) - len(known)
-    mean = float(known.mean()) if n else math.nan
-    spread = float(known.std(ddof=1)) if n > 1 else 0.0
-    if spread <= _ROUNDING * max(1.0, abs(mean)):
-        return Estimate(mean, math.nan, math.nan, n, missing)
-    from scipy.special import stdtrit  # few commands need it, and it takes a while to load
-
-    half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * spread / math.sqrt(n)
-    return Estimate(mean, mean - half, mean + half, n, missing)
+def gaps(
+    pairs: Sequence[tuple[Clustered, Clustered]],
+) -> tuple[list[Clustered], set[Hashable]]:
+    """(of every pair the differences of the cases that both have, all cases that have a value)."""
+    parts: list[Clustered] = []
+    known: set[Hashable] = set()
+    for ours, theirs in pairs:
+        first, second = case_means(*ours), case_means(*theirs)
+        found = {case: first[case] - second[case] for case in first if case in second}
+        parts.append((list(found.values()), list(found)))
+        known |= first.keys() | second.keys()
+    return parts, known
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class CaseTable:
     """Each part's defined values by case: their sums and their numbers, (parts, cases).
 
     A case has a value in one part at least. `groups` (cases) are the numbers of their classes, in
@@ -243,7 +246,9 @@ class _Table:
     groups: Ints
 
     @classmethod
-    def of(cls, parts: Sequence[Clustered], classes: Mapping[Hashable, Hashable] | None) -> _Table:
+    def of(
+        cls, parts: Sequence[Clustered], classes: Mapping[Hashable, Hashable] | None
+    ) -> CaseTable:
         numbers: dict[Hashable, int] = {}
         kept = [_keep(*part, numbers) for part in parts]
         totals = [_totals(values, ids, len(numbers)) for values, ids in kept]
@@ -262,7 +267,7 @@ class _Table:
         ]
         return _mean_of_known(np.array(parts), axis=0)
 
-    def cases(self) -> _Cases:
+    def cases(self) -> WeighedCases:
         """What every case adds to the mean: a mean value, and a weight."""
         per_class = np.bincount(self.groups)
         sizes = np.array([np.bincount(self.groups, own) for own in self.counts])
@@ -278,7 +283,7 @@ class _Table:
         means = np.clip(means, np.fmin.reduce(own, 0), np.fmax.reduce(own, 0))
         several = len(per_class) > 1
         unseen = float((1 / per_class**2).sum() / (1 / per_class).sum()) if several else 0.0
-        return _Cases(means, weights, unseen)
+        return WeighedCases(means, weights, unseen)
 
 
 def _keep(
@@ -384,7 +389,7 @@ def _estimate(
 
 
 @dataclass(frozen=True, slots=True)
-class _Cases:
+class WeighedCases:
     """The mean value of every case, and its weight in the mean over cases; the weights sum to 1.
 
     `unseen` is the share of the mean's variance that draws within classes miss: 1/n of that of a
@@ -412,35 +417,47 @@ class _Cases:
 
 
 def _told(
-    found: Estimate, cases: _Cases, bounds: Bounds | None, *, difference: bool = False
+    found: Estimate, cases: WeighedCases, bounds: Bounds | None, *, difference: bool = False
 ) -> Estimate:
     """`found`, with a score interval if too few cases show how values spread."""
     if not len(cases.means):
         return found
     equal = bool((cases.means == cases.means[0]).all())
     untold = equal or cases.unseen == 1
-    if bounds is None or not _within(cases.means, bounds, difference):
+    if bounds is None or not within(cases.means, bounds, difference):
         return replace(found, low=math.nan, high=math.nan, sd=math.nan) if untold else found
+    small = cases.unseen > 1 / FEW
+    if not (equal or small or few(cases, bounds, difference=difference)):
+        return found
+    low, high = score(cases, bounds, difference=difference)
+    return replace(found, low=low, high=high, sd=math.nan if untold else found.sd)
+
+
+def few(cases: WeighedCases, bounds: Bounds, *, difference: bool = False) -> bool:
+    """Whether fewer than FEW cases differ from all the others, which share one extreme value."""
     width = bounds[1] - bounds[0]
     extremes = (-width, 0.0, width) if difference else bounds
-    small = cases.unseen > 1 / FEW
-    if not (equal or small) and min(map(cases.unlike, extremes)) >= FEW:
-        return found
+    return min(map(cases.unlike, extremes)) < FEW
+
+
+def score(cases: WeighedCases, bounds: Bounds, *, difference: bool = False) -> Bounds:
+    """The score interval of the mean over cases; with `difference`, of values within `bounds`."""
+    width = bounds[1] - bounds[0]
     scaled = replace(
         cases, means=cases.means / width if difference else (cases.means - bounds[0]) / width
     )
     low, high = (_score_of_gap if difference else _score)(scaled)
     first = 0.0 if difference else bounds[0]
-    sd = math.nan if untold else found.sd
-    return replace(found, low=first + width * low, high=first + width * high, sd=sd)
+    return first + width * low, first + width * high
 
 
-def _within(means: Floats, bounds: Bounds, difference: bool) -> bool:
+def within(means: Floats, bounds: Bounds, difference: bool) -> bool:
+    """Whether all of them are what values within `bounds`, or their differences, can be."""
     low, high = (bounds[0] - bounds[1], bounds[1] - bounds[0]) if difference else bounds
     return bool(means.min() >= low and means.max() <= high)
 
 
-def _score(cases: _Cases) -> Bounds:
+def _score(cases: WeighedCases) -> Bounds:
     """Wilson's interval of a mean of values from 0 to 1.
 
     Of all values in [0, 1] with the same mean, verdicts vary most. So the interval is wide enough.
@@ -448,7 +465,7 @@ def _score(cases: _Cases) -> Bounds:
     return wilson(cases.share(cases.means), cases.number)
 
 
-def _score_of_gap(cases: _Cases) -> Bounds:
+def _score_of_gap(cases: WeighedCases) -> Bounds:
     """The interval of a mean of differences from −1 to 1.
 
     The mean is u − v: u is the mean of the positive parts of the differences, v the mean of their
@@ -469,13 +486,12 @@ def _score_of_gap(cases: _Cases) -> Bounds:
     return max(low, -1.0), min(high, 1.0)
 
 
-def wilson(share: float, n: float) -> Bounds:
-    """Wilson's score interval at LEVEL for a share of `n` > 0 trials.
+def wilson(share: float, n: float, z: float = NormalDist().inv_cdf((1 + LEVEL) / 2)) -> Bounds:
+    """Wilson's score interval for a share of `n` > 0 trials, at LEVEL unless `z` is another.
 
     Neither number needs to be an integer. Source: Wilson 1927, "Probable inference, the law of
     succession, and statistical inference".
     """
-    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     # Rounding must not push an end past the share, nor out of [0, 1].

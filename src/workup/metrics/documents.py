@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
+from workup.cases.clinic.renamed import pictured
 from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.core.text import normalise, places, without_markup
@@ -22,6 +23,15 @@ HIT_IF_SEARCHED = Metric(
     "the same share of the episodes that found any document",
     undefined="where no document was found",
     rank=511,
+    where=PAGED,
+)
+
+FIRST_HOP = Metric(
+    "first_hop",
+    "share of the episodes that found the first of two linked documents: the one that lists the "
+    "findings of the true diagnosis under its picture's name (Doc_Hit is the second)",
+    "first hop found",
+    rank=509,
     where=PAGED,
 )
 
@@ -56,6 +66,18 @@ def doc_hit(episode: Episode) -> float:
     C-MIG Eq. 14. 0 if nothing was retrieved.
     """
     return float(contains((passage.whole for passage in episode.passages), episode.case))
+
+
+def first_hop(episode: Episode) -> float | None:
+    """0 or 1: whether a passage names the true diagnosis's picture and not the diagnosis.
+
+    None where one document says all of a diagnosis (`workup.cases.clinic.renamed`).
+    """
+    case = episode.case
+    if not (name := pictured(case)):
+        return None
+    texts = (passage.whole for passage in episode.passages)
+    return float(any(stands_in([name], [each]) and not contains([each], case) for each in texts))
 
 
 def _forms(text: str) -> Iterator[str]:

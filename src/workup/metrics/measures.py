@@ -10,7 +10,7 @@ from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.base.lists import candidates
 from workup.environments.base.searching import SEARCH
 from workup.metrics import facts
-from workup.metrics.documents import DOC_HIT, HIT_IF_SEARCHED, doc_hit
+from workup.metrics.documents import DOC_HIT, FIRST_HOP, HIT_IF_SEARCHED, doc_hit, first_hop
 from workup.metrics.metric import ANY, COUNT, PAGED, TABLES, Caveat, Metric, Where
 from workup.metrics.reading import EXACT_READER, read_right
 
@@ -75,6 +75,7 @@ METRICS = (
         rank=230,
         where=PAGED,
     ),
+    FIRST_HOP,
     DOC_HIT,
     HIT_IF_SEARCHED,
     SEARCHES,
@@ -126,6 +127,8 @@ def measure(
     - doc_hit: 0 or 1, where documents can be searched: whether a retrieved one names the truth
       (C-MIG Eq. 14); 0 if nothing was searched
     - hit_if_searched: as doc_hit, undefined if nothing was retrieved
+    - first_hop: 0 or 1, only where two linked documents together say what a name means: whether
+      the first of them was found
     - searches: how many searches the doctor wrote, or a mode for it, where documents can be
       searched; one in the last turn, which gets no reply, counts too
     - not_understood: the share of the readable questions that were not understood, where something
@@ -169,7 +172,9 @@ def ddx(episode: Episode) -> float | None:
 def _retrieval(episode: Episode) -> dict[str, float | None]:
     hit = doc_hit(episode)
     made = sum(turn.action.kind == SEARCH for turn in episode.turns)
+    first = first_hop(episode)
     return {
+        **({} if first is None else {FIRST_HOP.name: first}),
         "doc_hit": hit,
         "hit_if_searched": hit if episode.passages else None,
         "searches": float(made),

@@ -2,5 +2,6 @@
 
 from workup.report.compare import compare, figures
 from workup.report.page import build
+from workup.report.sides import Compared
 
-__all__ = ["build", "compare", "figures"]
+__all__ = ["Compared", "build", "compare", "figures"]

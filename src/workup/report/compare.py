@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from rich.console import Console
 
 from workup.core.errors import UserError
-from workup.core.statistics import Estimate
 from workup.metrics.known import metric
 from workup.metrics.steps import RISE
 from workup.report import (
     curves,
+    diseases,
     dynamics,
     leaves,
     meanings,
@@ -35,7 +35,7 @@ from workup.report.plane import Plane
 from workup.report.regression import Regression
 from workup.report.rendering import render
 from workup.report.sheets import Sheet
-from workup.report.sides import Side, as_json, compared
+from workup.report.sides import Compared, Side, as_json, compared
 from workup.report.tables import Ends
 from workup.report.transcripts import Player
 from workup.runs import Run
@@ -45,6 +45,9 @@ from workup.runs.policies.unseen import alike
 from workup.runs.rising import Learning, learning, with_sign
 from workup.runs.words import DASH, columns, number, plus_minus
 
+COVERS = "95 % intervals of several seeds cover other patients and other seeds"
+DETECTABLE = "detectable: the true difference that would be found with a power of .8"
+DISEASES = 8  # shown in a terminal
 REGRESSION = "what success goes with (logistic regression)"
 
 
@@ -54,17 +57,14 @@ def compare(
     console: Console | None = None,
     *,
     transcripts: bool = False,
-    apart: bool = False,
-    measure: str | None = None,
     json: Path | None = None,
+    **chosen: Unpack[Compared],
 ) -> None:
     """Prints the comparison of `runs` with the first, and writes it as an offline page to `html`.
 
-    Runs that differ by their seed alone are pooled, unless `apart`; `measure` is shown seed by
-    seed (accuracy if None, and only where there is something to pool). `json` gets all figures.
-    The page has all transcripts in a folder of its name beside it; those of restricted cases only
-    if `transcripts` asks for them. Of each run the trained policy is compared, or if there is none,
-    whoever was evaluated last. Suites are compared with suites, benchmark by benchmark, and not
+    `chosen` says what of the runs is compared (`sides.Compared`). `json` gets all figures. The page
+    has all transcripts in a folder of its name beside it; those of restricted cases only if
+    `transcripts` asks for them. Suites are compared with suites, benchmark by benchmark, and not
     pooled. Raises UserError for a run in which no one was evaluated, for one that is named twice,
     for a suite beside a run that is none, and as `sides.compared`.
     """
@@ -72,15 +72,18 @@ def compare(
     console = console or Console(highlight=False)
     written = {"page": html, "json": json}
     if any(map(suite.is_suite, runs)):
-        if measure is not None:
-            raise UserError("--measure is for runs; suites are compared by accuracy and searches")
+        for option in ("measure", "doctor"):
+            if chosen.get(option) is not None:
+                raise UserError(
+                    f"--{option} is for runs; suites are compared by accuracy and searches"
+                )
         _suites(runs, console, html, json)
     else:
-        sides, notes = compared(runs, apart=apart, measure=measure)
+        sides, notes = compared(runs, **chosen)
         found = regression.regress(
             {side.row: list(chain.from_iterable(side.outcomes.values())) for side in sides}
         )
-        _show(console, sides, notes, measure)
+        _show(console, sides, notes, chosen.get("measure"))
         _show_regression(console, found)
         if (trained := _dynamics(sides)).rows:
             trained.show(console)
@@ -94,12 +97,12 @@ def compare(
             console.print(f"{what}  {path}", soft_wrap=True, markup=False)
 
 
-def figures(runs: Sequence[Run], *, apart: bool = False) -> dict[str, Any]:
+def figures(runs: Sequence[Run], **chosen: Unpack[Compared]) -> dict[str, Any]:
     """What `compare` writes to `json`, as JSON values. Raises UserError as `compare`."""
     _refuse_twice(runs)
     if any(map(suite.is_suite, runs)):
         return _of_suites(*_beside(runs))
-    return as_json(*compared(runs, apart=apart))
+    return as_json(*compared(runs, **chosen))
 
 
 def _show(
@@ -112,6 +115,9 @@ def _show(
         _by_seed(sides, measure or "accuracy").show(console)
     for side in sides[1:]:
         _show_differences(console, side, sides[0])
+    for side in sides[1:]:
+        if side.diseases:
+            diseases.sheet(side.diseases, side.row, sides[0].row, DISEASES).show(console)
 
 
 def _suites(runs: Sequence[Run], console: Console, html: Path | None, json: Path | None) -> None:
@@ -224,39 +230,29 @@ def _by_seed(sides: Sequence[Side], measure: str) -> Sheet:
     gaps = {each.row: c.lead for each in sides for c in each.changes if c.metric == measure}
     rows = []
     for side in sides:
-        cell, gap = _seed_cell(side, measure), gaps.get(side.row)
         level = tables.level(side.entry, measure)
-        figures = (
-            DASH if level is None else plus_minus(measure, level),
-            cell.note or DASH,
-            cell.text,
-        )
-        leads = (tables.gap_text(measure, each) for each in (gap, gap and gap["over_seeds"]))
-        rows.append((side.row, *figures, *leads))
-    head = ("", "by patient", "each seed", "by seed", "difference by patient", "difference by seed")
+        mean = DASH if level is None else plus_minus(measure, level)
+        each = _each_seed(side, measure)
+        rows.append((side.row, mean, each, tables.gap_text(measure, gaps.get(side.row))))
+    head = ("", "mean", "each seed", "difference")
     kept = [k for k in range(len(head)) if k < 2 or any(row[k] != DASH for row in rows)]
     title = f"{metric(measure).title}, and the difference to {sides[0].row}"
     return Sheet(
         [head[k] for k in kept],
         [[row[k] for k in kept] for row in rows],
         title if gaps else metric(measure).title,
-        "95 % intervals: by patient, of draws of patients, each with all its seeds; by seed, "
-        "Student's t over the seeds' figures"
-        if any(side.pooled for side in sides)
-        else "",
+        COVERS if any(side.pooled for side in sides) else "",
     )
 
 
-def _seed_cell(side: Side, metric: str) -> tables.Cell:
-    """The mean over the seeds with its interval, and below it each seed's own figure."""
+def _each_seed(side: Side, metric: str) -> str:
+    """Each seed's own figure; a dash for a side of one run."""
     found = side.entry.get(metric)
     if metric == RISE.name:
-        return tables.Cell(DASH, " ".join(entry["verdict"] for entry in side.learned.values()))
+        return ", ".join(entry["verdict"] for entry in side.learned.values()) or DASH
     if not side.pooled or not isinstance(found, Mapping):
-        return tables.Cell(DASH)
-    over = Estimate.from_json(found["over_seeds"])
-    each = " ".join(number(metric, value) for value in found["by_seed"].values())
-    return tables.Cell(plus_minus(metric, over), each)
+        return DASH
+    return " ".join(number(metric, value) for value in found["by_seed"].values())
 
 
 def _show_differences(console: Console, side: Side, first: Side) -> None:
@@ -269,20 +265,26 @@ def _show_differences(console: Console, side: Side, first: Side) -> None:
     rows = [
         (
             *(metric(each.metric).title, each.by, each.interval, each.verdict),
-            *(each.seeds, each.over_seeds, each.verdict_over_seeds),
+            *(each.detectable, each.seeds),
         )
         for each in side.changes
     ]
     seeded = any(each.seeds for each in side.changes)
-    by_patient = ["", "difference", "95 % by patient" if seeded else "95 % interval", "verdict"]
-    head = [*by_patient, *(["each seed", "95 % by seed", "verdict"] if seeded else [])]
+    head = ["", "difference", "95 % interval", "verdict", "detectable"]
+    head += ["each seed"] if seeded else []
     Sheet(
         head,
         [row[: len(head)] for row in rows],
         _paired(side, first),
-        tables.explained(side.changes),
-        joined=frozenset({2, 3, 5, 6}),
+        _explained(side),
+        joined=frozenset({2, 3}),
     ).show(console)
+
+
+def _explained(side: Side) -> str:
+    """What the words and figures beside a side's differences mean."""
+    verdicts, covers = tables.explained(side.changes), tables.covering(side.changes)
+    return "; ".join(filter(None, (covers, verdicts, DETECTABLE)))
 
 
 def _paired(side: Side, first: Side) -> str:
@@ -432,7 +434,7 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
             side.row,
             "",
             f"seeds {', '.join(side.runs)}",
-            [_seed_cell(side, metric) for metric in metrics],
+            [tables.Cell(_each_seed(side, metric)) for metric in metrics],
         )
         for side in sides
         if side.pooled
@@ -447,7 +449,12 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
         "rows": rows,
         "seed_rows": seed_rows,
         "shared": {side.row: _shared(side, sides[0]) for side in sides},
-        "verdicts": tables.explained([change for side in sides for change in side.changes]),
+        "told": {side.row: _explained(side) for side in sides if side.changes},
+        "diseases": [
+            (side.row, diseases.sheet(side.diseases, side.row, sides[0].row))
+            for side in sides
+            if side.diseases
+        ],
         "anchored": any(row.role == "anchor" for row in rows),
         "dynamics": _dynamics(sides),
         "figure": curves.overlaid([curve for curve in drawn if curve.lines]),

@@ -30,7 +30,8 @@ def explained(word: str, kind: str = "metric") -> Markup:
     if kind == "metric":
         word, meaning = metric(word).title, metric(word).meaning
     else:
-        meaning = {"verdict": VERDICTS, "term": TERMS}[kind].get(word, "")
+        # "undecided, about 5 more seeds" means "undecided".
+        meaning = {"verdict": VERDICTS, "term": TERMS}[kind].get(word.partition(",")[0], "")
     made = Markup('<abbr title="{}">{}</abbr>').format(meaning, word)
     return made if meaning else escape(word)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
 
 from workup.core.episode import Ending
 from workup.core.errors import UserError, unknown
-from workup.report import seeds, tables
+from workup.report import diseases, seeds, tables
+from workup.report.diseases import DiseaseGap
 from workup.report.seeds import SeedGroup, Traits
 from workup.report.tables import Change, Ends
 from workup.runs import Run, warnings
@@ -20,13 +22,27 @@ from workup.runs.summary import describe_seeds, lead
 from workup.runs.words import DASH, STAGES
 
 
+class Compared(TypedDict, total=False):
+    """What of the runs is compared.
+
+    `apart` does not pool runs that differ by their seed alone. `measure` is shown seed by seed
+    (accuracy if None). `doctor` is the evaluated row that is compared of every run: its name, or
+    what follows a comma in it, as in "bayes concludes"; if None the trained policy, or else whoever
+    was evaluated last.
+    """
+
+    apart: bool
+    measure: str | None
+    doctor: str | None
+
+
 @dataclass(frozen=True)
 class Side:
     """One row of the comparison: a run, or runs that differ by their seed alone.
 
     `runs`, `doctors` (who is compared) and `played` (how it went) are by seed. `changes` are its
-    paired differences to the first side. `alike` says whether it was evaluated on the same cases
-    as the first (`unseen.alike`).
+    paired differences to the first side, `diseases` those of its accuracy by disease. `alike` says
+    whether it was evaluated on the same cases as the first (`unseen.alike`).
     """
 
     label: str
@@ -36,6 +52,7 @@ class Side:
     played: Seeds
     entry: Mapping[str, Any]
     changes: list[Change]
+    diseases: list[DiseaseGap]
     alike: bool = True
 
     @property
@@ -71,7 +88,10 @@ class Side:
     def row(self) -> str:
         """Its name; with the doctor's, unless that is the trained policy or another's name."""
         doctors = set(self.doctors.values())
-        return self.label if doctors == {"trained"} or len(doctors) > 1 else self.named(self.doctor)
+        if len(doctors) > 1:  # "craft-0, bayes concludes" and "craft-1, bayes concludes"
+            doctors = {doctor.partition(", ")[2] for doctor in doctors}
+        name = doctors.pop() if len(doctors) == 1 else ""
+        return self.label if name in ("", "trained") else self.named(name)
 
     def named(self, doctor: str) -> str:
         return f"{self.label}: {doctor}"
@@ -86,7 +106,11 @@ class Side:
     @cached_property
     def learned(self) -> dict[str, Mapping[str, Any]]:
         """How the training of each seed's policy ended (`summary.describe_learning`), by seed."""
-        found = {seed: _learned(run) for seed, run in self.runs.items()}
+        found = {
+            seed: _learned(run)
+            for seed, run in self.runs.items()
+            if self.doctors[seed] not in run.anchors
+        }
         return {seed: entry for seed, entry in found.items() if entry is not None}
 
     @property
@@ -113,16 +137,15 @@ def _learned(run: Run) -> Mapping[str, Any] | None:
     return run.summary.get("learning")
 
 
-def compared(
-    runs: Sequence[Run], *, apart: bool = False, measure: str | None = None
-) -> tuple[list[Side], list[str]]:
+def compared(runs: Sequence[Run], **chosen: Unpack[Compared]) -> tuple[list[Side], list[str]]:
     """The sides in the order of their first runs, and what a reader has to know of them.
 
-    `measure` is paired too, whatever it is. Raises UserError for a run in which no one was
-    evaluated, for runs of one group that got unequally far, for a measure that no one has, and as
-    `seeds.grouped`.
+    The measure asked for is paired too, whatever it is. Raises UserError for a run in which no one
+    was evaluated, for runs of one group that got unequally far, for a measure or a doctor that one
+    lacks, and as `seeds.grouped`.
     """
-    doctors = {run.path: doctor_of(run) for run in runs}
+    apart, measure = chosen.get("apart", False), chosen.get("measure")
+    doctors = _doctors(runs, chosen.get("doctor"))
     groups, notes = seeds.grouped(runs, apart=apart)
     made: list[Side] = []
     for group in groups:
@@ -132,6 +155,31 @@ def compared(
         raise unknown("measure", measure, known)
     told = [*_single_seeds(made), *(note for side in made for note in _lacking(side))]
     return made, [*notes, *told, *warnings.lines({side.row: side.entry for side in made})]
+
+
+def _doctors(runs: Sequence[Run], name: str | None) -> dict[Path, str]:
+    """Who is compared of each run. Raises UserError where a run has no such row, or several."""
+    if name is None:
+        return {run.path: doctor_of(run) for run in runs}
+    found = {run.path: _rows_named(run, name) for run in runs}
+    if all(len(rows) == 1 for rows in found.values()):
+        return {path: rows[0] for path, rows in found.items()}
+    if not any(found.values()):
+        known = dict.fromkeys(doctor for run in runs for doctor in run.doctors())
+        raise UserError(
+            f"no evaluated row '{name}' in these runs; they have {', '.join(map(repr, known))}"
+        )
+    run = next(run for run in runs if len(found[run.path]) != 1)
+    many = "several rows" if found[run.path] else "no row"
+    raise UserError(
+        f"{run.path} has {many} '{name}': name one that every run has; it has "
+        f"{', '.join(map(repr, run.doctors()))}"
+    )
+
+
+def _rows_named(run: Run, name: str) -> list[str]:
+    rows = list(run.doctors())
+    return [name] if name in rows else [row for row in rows if row.partition(", ")[2] == name]
 
 
 def doctor_of(run: Run) -> str:
@@ -154,8 +202,11 @@ def _side(
     same = first is None or alike(run, first.run)
     entry = describe_seeds(played, run.seed)
     metrics = dict.fromkeys((*tables.paired_of({"": entry}), *([measure] if measure else ())))
-    gaps = tables.gaps(played, first.played, metrics, run.seed) if first and same else []
-    return Side(group.label, group.runs, group.traits, who, played, entry, gaps, same)
+    gaps, sick = [], []
+    if first and same:
+        gaps = tables.gaps(played, first.played, metrics, run.seed)
+        sick = diseases.by_disease(played, first.played, run.seed)
+    return Side(group.label, group.runs, group.traits, who, played, entry, gaps, sick, same)
 
 
 def _refuse_unequal(group: SeedGroup, doctors: Mapping[str, str]) -> None:
@@ -194,8 +245,8 @@ def _single_seeds(sides: Sequence[Side]) -> Iterator[str]:
         )
     else:
         yield (
-            f"trained with one seed: {named}. The intervals are about other patients; how far "
-            "another seed would lead cannot be told: train with several"
+            f"trained with one seed: {named}. The intervals are about other patients, and do not "
+            "cover seeds: how far another one would lead cannot be told. Train with several"
         )
 
 
@@ -228,7 +279,7 @@ def as_json(sides: Sequence[Side], notes: Sequence[str]) -> dict[str, Any]:
                 "doctors": dict(side.doctors),
                 **side.entry,
                 **({"learning": side.learned} if side.learned else {}),
-                **({} if side is first or not side.alike else {"lead": _leads(side, first)}),
+                **({} if side is first or not side.alike else _leads(side, first)),
             }
             for side in sides
         },
@@ -238,9 +289,15 @@ def as_json(sides: Sequence[Side], notes: Sequence[str]) -> dict[str, Any]:
 
 def _leads(side: Side, first: Side) -> dict[str, Any]:
     known = {change.metric: change.lead for change in side.changes}
-    metrics = [name for name in side.entry if tables.level(side.entry, name) is not None]
-    return {
+    leads = {
         metric: known.get(metric) or lead(side.played, first.played, metric, side.run.seed)
-        for metric in metrics
-        if tables.level(first.entry, metric) is not None
+        for metric in side.entry
+        if all(tables.level(each.entry, metric) is not None for each in (side, first))
+    }
+    return {
+        "lead": {
+            metric: {**gap, "verdict": tables.verdict(tables.gap_of(gap))}
+            for metric, gap in leads.items()
+        },
+        "lead_by_disease": {each.disease: each.as_json() for each in side.diseases},
     }

@@ -8,20 +8,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from workup.core.crossed import Crossed, decide
 from workup.core.episode import Ending
 from workup.core.statistics import Estimate, interval
 from workup.metrics.known import metric, shown
 from workup.metrics.metric import BY, Where
 from workup.report.sheets import Sheet
 from workup.runs import Outcome, Run
-from workup.runs.estimates import Seeds, common, estimate, pooled
+from workup.runs.estimates import Seeds, common, covers_seeds, estimate, pooled
 from workup.runs.summary import describe, lead
 from workup.runs.words import DASH, STAGES, cell, in_order, is_estimate, number, plus_minus
 
+HIGHER, LOWER, CONSTANT, UNDECIDED = "higher", "lower", "constant", "undecided"
 VERDICTS = {
-    "clear": "the interval leaves out 0",
-    "unclear": "it holds 0",
-    "constant": "all have the same difference, so that there is no interval",
+    HIGHER: "the interval lies above 0",
+    LOWER: "it lies below 0",
+    UNDECIDED: "it holds 0",
+    CONSTANT: "all have the same difference, so that there is no interval",
 }
 Entries = Mapping[str, Mapping[str, Any]]  # doctor → its entry as in summary.json
 
@@ -178,9 +181,9 @@ def bar(value: Estimate | None, top: float) -> tuple[float, float, float] | None
 class Change:
     """How a metric moved from before to after, paired over the cases that both saw.
 
-    `verdict` is as `verdict` gives it. `lead` is the figure itself (`summary.lead`), `seeds` the
-    difference of each seed, `over_seeds` the interval of these and `verdict_over_seeds` what it
-    says; empty and dashes where one run stands on each side.
+    `verdict` is as `verdict` gives it, `detectable` the true difference that would be found with a
+    power of .8. `lead` is the figure itself (`summary.lead`), `seeds` the difference of each seed;
+    empty where one run stands on each side.
     """
 
     metric: str
@@ -190,10 +193,9 @@ class Change:
     interval: str
     cases: int
     verdict: str
+    detectable: str
     lead: Mapping[str, Any]
     seeds: str = ""
-    over_seeds: str = DASH
-    verdict_over_seeds: str = DASH
 
 
 def changes(run: Run, ends: Ends, metrics: Sequence[str]) -> list[Change]:
@@ -209,19 +211,25 @@ def gaps(ours: Seeds, theirs: Seeds, metrics: Iterable[str], seed: int) -> list[
 
     Where both have a seed, those that one of them lacks are left out.
     """
+    mine, other = of_both(ours, theirs)
+    found = [(metric, lead(mine, other, metric, seed)) for metric in metrics]
+    return [_change(metric, gap, mine, other, seed) for metric, gap in found if gap["n"] > 1]
+
+
+def of_both(ours: Seeds, theirs: Seeds) -> tuple[Seeds, Seeds]:
+    """Both sides' outcomes of the cases that both met, in the seeds that both have if any."""
     shared = common(ours, theirs)
     ids = [{o.case_id for outcomes in side.values() for o in outcomes} for side in (ours, theirs)]
     mine, other = (
         {key: [o for o in side[key] if o.case_id in ids[0] & ids[1]] for key in shared or side}
         for side in (ours, theirs)
     )
-    found = [(metric, lead(mine, other, metric, seed)) for metric in metrics]
-    return [_change(metric, gap, mine, other, seed) for metric, gap in found if gap["n"] > 1]
+    return mine, other
 
 
 def _change(metric: str, gap: Mapping[str, Any], ours: Seeds, theirs: Seeds, seed: int) -> Change:
     before, after = (number(metric, pooled(side, metric, seed).mean) for side in (theirs, ours))
-    cases, seeds = (Estimate.from_json(each) for each in (gap, gap["over_seeds"]))
+    found = gap_of(gap)
     each = " ".join(
         DASH if value is None else signed(metric, value) for value in gap["by_seed"].values()
     )
@@ -229,35 +237,53 @@ def _change(metric: str, gap: Mapping[str, Any], ours: Seeds, theirs: Seeds, see
         metric,
         before,
         after,
-        signed(metric, cases.mean),
-        _span(metric, cases),
-        cases.n,
-        verdict(cases),
+        signed(metric, found.mean),
+        span(metric, found),
+        found.n,
+        verdict(found),
+        number(metric, gap["detectable"]),
         gap,
         each,
-        _span(metric, seeds),
-        verdict(seeds),
     )
 
 
-def _span(metric: str, found: Estimate) -> str:
+def gap_of(gap: Mapping[str, Any]) -> Estimate:
+    """A figure of `summary.lead`, as it was made: over patients and seeds, or by case."""
+    return (Crossed if "components" in gap else Estimate).from_json(gap)
+
+
+def span(metric: str, found: Estimate) -> str:
+    """ "+.01 to +.15"; a dash without an interval."""
     if math.isnan(found.low):
         return DASH
     return f"{signed(metric, found.low)} to {signed(metric, found.high)}"
 
 
 def verdict(found: Estimate) -> str:
-    """What an interval says of a difference, as in `VERDICTS`; a dash where one value has none."""
+    """What an interval says of a difference, as in `VERDICTS`; a dash where one value has none.
+
+    One that is not decided says how many more seeds would make a true difference of this size
+    detectable, if the interval covers seeds.
+    """
     if found.n < 2:
         return DASH
     if math.isnan(found.low):
-        return "constant"
-    return "clear" if found.low > 0 or found.high < 0 else "unclear"
+        return CONSTANT
+    if found.low > 0 or found.high < 0:
+        return HIGHER if found.low > 0 else LOWER
+    return str(decide(found, 0.0)) if isinstance(found, Crossed) else UNDECIDED
+
+
+def covering(changes: Iterable[Change]) -> str:
+    """What the intervals of these differences speak of."""
+    if any(covers_seeds(gap_of(change.lead)) for change in changes):
+        return "intervals cover other patients and other seeds"
+    return "intervals are by patient: other seeds are not covered"
 
 
 def explained(changes: Sequence[Change]) -> str:
     """What the verdicts on these differences mean: those that are among them."""
-    used = {word for each in changes for word in (each.verdict, each.verdict_over_seeds)}
+    used = {change.verdict.partition(",")[0] for change in changes}
     return "; ".join(f"{word}: {sense}" for word, sense in VERDICTS.items() if word in used)
 
 

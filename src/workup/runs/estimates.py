@@ -1,14 +1,13 @@
-"""Metrics over episodes: the mean, with its 95 % interval by case.
+"""Metrics over episodes: the mean with its 95 % interval.
 
-Of several runs that differ by their seed alone, a figure is the mean of the seeds' own figures,
-each over the episodes of its run in which the metric is defined. So it lies between them, and its
-interval by case and the one by seed (`statistics.over_seeds`) are about the same figure.
+Of one run the interval is by case. Of several runs that differ by their seed alone, a figure is the
+mean of the seeds' own figures, each over the episodes of its run in which the metric is defined.
+So it lies between them, and its interval covers both patients and seeds (`core.crossed`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
@@ -16,17 +15,16 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from workup.core.crossed import Crossed, crossed, crossed_difference
 from workup.core.episode import Ending
 from workup.core.statistics import (
     SHARE,
     Bounds,
     Clustered,
     Estimate,
-    averaged,
-    case_means,
     interval,
     macro,
-    paired_over,
+    paired,
 )
 from workup.metrics.known import ALWAYS, metric
 from workup.runs.judged import measured_in
@@ -56,52 +54,57 @@ def estimate(outcomes: Sequence[Outcome], metric: str, seed: int = 0) -> Estimat
     """A metric over episodes, with its interval by case."""
     values, cases = _columns(outcomes, metric)
     if _averaged(metric)[1]:
-        return macro(values, cases, _classes(outcomes, metric), bounds=SHARE, seed=seed)
+        classes = [getattr(outcome, _averaged(metric)[1]) for outcome in outcomes]
+        return macro(values, cases, classes, bounds=SHARE, seed=seed)
     return interval(values, cases, bounds=bounds(metric), seed=seed)
 
 
 def pooled(seeds: Seeds, metric: str, seed: int = 0) -> Estimate:
-    """The mean of the seeds' figures, with its interval by case.
+    """The mean of the seeds' figures, with its interval over patients and seeds (`Crossed`).
 
     Each is the figure of `estimate`. Every seed weighs the same; one without a defined value is
     left out. `n` counts cases, `missing` those without a value in any seed. One seed alone has
-    `estimate`, over its episodes.
+    `estimate`, over its episodes and by case.
     """
     if len(seeds) == 1:
         return estimate(next(iter(seeds.values())), metric, seed)
-    everyone = [outcome for outcomes in seeds.values() for outcome in outcomes]
-    parts = [_columns(outcomes, metric) for outcomes in seeds.values()]
-    classes = _class_of(everyone, metric) if _averaged(metric)[1] else None
-    found = averaged(parts, classes=classes, bounds=bounds(metric), seed=seed)
-    cases = {each.case_id for each in everyone}
-    known = {each.case_id for each in everyone if value(each, metric) is not None}
-    return replace(found, n=len(known), missing=len(cases) - len(known))
+    classes = _class_of(seeds.values(), metric)
+    return crossed(_parts(seeds, metric), classes=classes, bounds=bounds(metric))
 
 
 def difference(
     ours: Sequence[Outcome], theirs: Sequence[Outcome], metric: str, seed: int = 0
 ) -> Estimate:
     """Ours − theirs over the cases that both saw, with its interval by case."""
-    return pooled_difference({"": ours}, {"": theirs}, metric, seed)
+    classes = _class_of([ours], metric)
+    sides = (_columns(side, metric) for side in (ours, theirs))
+    return paired(*sides, classes=classes, bounds=bounds(metric), seed=seed)
 
 
 def pooled_difference(ours: Seeds, theirs: Seeds, metric: str, seed: int = 0) -> Estimate:
-    """Ours − theirs over the cases that both saw, with its interval by case.
+    """Ours − theirs over the cases that both saw, with its interval over patients and seeds.
 
     It is the mean of the differences of the seeds that both have, each of them paired by case as
-    `difference` is. Sides that have no seed in common are paired by case alone, with each side's
-    mean over all of its seeds. `n` counts cases; `missing` those with a value that has no
-    counterpart in any seed.
+    `difference` is. Sides that have no seed in common are paired by case alone. `n` counts cases;
+    `missing` those with a value that has no counterpart in any seed. Where one run stands against
+    one, as with a single seed that both have, it is their `difference`, with its interval by case.
     """
     shared = common(ours, theirs)
-    pairs: list[tuple[Clustered, Clustered]] = [
-        (_columns(ours[key], metric), _columns(theirs[key], metric)) for key in shared
-    ]
-    if not shared:
-        pairs = [(_over_all(ours, metric), _over_all(theirs, metric))]
-    everyone = [outcome for outcomes in ours.values() for outcome in outcomes]
-    classes = _class_of(everyone, metric) if _averaged(metric)[1] else None
-    return paired_over(pairs, classes=classes, bounds=bounds(metric), seed=seed)
+    if len(shared) == 1 or len(ours) == len(theirs) == 1:
+        one, other = (
+            side[shared[0]] if shared else next(iter(side.values())) for side in (ours, theirs)
+        )
+        return difference(one, other, metric, seed)
+    return crossed_difference(
+        *(_parts(side, metric) for side in (ours, theirs)),
+        classes=_class_of(ours.values(), metric),
+        bounds=bounds(metric),
+    )
+
+
+def covers_seeds(found: Estimate) -> bool:
+    """Whether its interval speaks of other seeds too, and not of other patients alone."""
+    return isinstance(found, Crossed) and found.seeds > 1
 
 
 def common(ours: Seeds, theirs: Seeds) -> list[str]:
@@ -109,19 +112,16 @@ def common(ours: Seeds, theirs: Seeds) -> list[str]:
     return [seed for seed in ours if seed in theirs]
 
 
-def _over_all(seeds: Seeds, metric: str) -> Clustered:
-    """(values, cases): in every seed each case's mean over the episodes that have a value."""
-    pairs = [
-        (mean, case)
-        for outcomes in seeds.values()
-        for case, mean in case_means(*_columns(outcomes, metric)).items()
-    ]
-    return [mean for mean, _ in pairs], [case for _, case in pairs]
+def _parts(seeds: Seeds, metric: str) -> dict[str, Clustered]:
+    return {seed: _columns(outcomes, metric) for seed, outcomes in seeds.items()}
 
 
-def _class_of(outcomes: Sequence[Outcome], metric: str) -> dict[Hashable, Hashable]:
-    cases = (outcome.case_id for outcome in outcomes)
-    return dict(zip(cases, _classes(outcomes, metric), strict=True))
+def _class_of(runs: Iterable[Sequence[Outcome]], metric: str) -> dict[Hashable, Hashable] | None:
+    """The class of every case; None of a plain mean."""
+    classes = _averaged(metric)[1]
+    if not classes:
+        return None
+    return {outcome.case_id: getattr(outcome, classes) for run in runs for outcome in run}
 
 
 def bounds(name: str) -> Bounds | None:
@@ -134,10 +134,6 @@ def _averaged(name: str) -> tuple[str, str]:
     inner = name.removeprefix(MACRO)
     classes = metric(inner).macro if inner != name else ""
     return (inner, classes) if classes else (name, "")
-
-
-def _classes(outcomes: Sequence[Outcome], name: str) -> list[str]:
-    return [getattr(outcome, _averaged(name)[1]) for outcome in outcomes]
 
 
 def _columns(outcomes: Sequence[Outcome], metric: str) -> tuple[list[float | None], list[str]]:

@@ -13,6 +13,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+MADE = ("started", "workup", "commit", "torch", "processor", "cpus", "accelerator")
+"""What a published figure is kept with: parts of `versions` that name nobody's folders."""
+
 _LIBRARIES = ("workup", "torch", "transformers", "trl", "verl", "peft", "numpy", "scipy")
 
 

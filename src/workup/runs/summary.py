@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workup.core.statistics import LEVEL, over_seeds
+from workup.core.crossed import null
+from workup.core.statistics import LEVEL
 from workup.runs.estimates import (
     Seeds,
     common,
@@ -99,9 +99,8 @@ def describe(run: Run, doctor: str) -> dict[str, Any]:
 def describe_seeds(seeds: Seeds, seed: int) -> dict[str, Any]:
     """The entry of runs that differ by their seed alone, in the form of `describe`.
 
-    Every metric's estimate is by case, of each case's mean over the seeds (`estimates.pooled`).
-    `by_seed` has each seed's own mean beside it, and `over_seeds` their mean with its interval by
-    seed. `seed` is that of the resampling.
+    Every metric's estimate is that of `estimates.pooled`, and `by_seed` has each seed's own mean
+    beside it. `seed` is that of the resampling.
     """
     everyone = [outcome for outcomes in seeds.values() for outcome in outcomes]
     endings = Counter(outcome.ending for outcome in everyone)
@@ -114,7 +113,7 @@ def describe_seeds(seeds: Seeds, seed: int) -> dict[str, Any]:
         }
         return {
             **found.as_json(),
-            **_by_seed({key: _known(each.mean) for key, each in own.items()}),
+            "by_seed": {key: null(each.mean) for key, each in own.items()},
         }
 
     return {
@@ -129,23 +128,16 @@ def describe_seeds(seeds: Seeds, seed: int) -> dict[str, Any]:
 def lead(ours: Seeds, theirs: Seeds, metric: str, seed: int) -> dict[str, Any]:
     """Ours − theirs, paired by case: the estimate, and the differences of the seeds both have.
 
-    `by_seed` and `over_seeds` are as in `describe_seeds`. `by_seed` is empty where there is no
-    common seed, and where both sides are one run.
+    `detectable` is the true difference that would be found with a power of .8. `by_seed` is empty
+    where there is no common seed, and where both sides are one run.
     """
     several = max(len(ours), len(theirs)) > 1
+    found = pooled_difference(ours, theirs, metric, seed)
     each = {
-        key: _known(difference(ours[key], theirs[key], metric, seed).mean)
+        key: null(difference(ours[key], theirs[key], metric, seed).mean)
         for key in (common(ours, theirs) if several else ())
     }
-    return {**pooled_difference(ours, theirs, metric, seed).as_json(), **_by_seed(each)}
-
-
-def _by_seed(each: Mapping[str, float | None]) -> dict[str, Any]:
-    return {"by_seed": dict(each), "over_seeds": over_seeds(list(each.values())).as_json()}
-
-
-def _known(mean: float) -> float | None:
-    return None if math.isnan(mean) else mean
+    return {**found.as_json(), "detectable": null(found.detectable()), "by_seed": each}
 
 
 def repeats(summary: Mapping[str, Any]) -> list[str]:

@@ -110,6 +110,13 @@ def _marks_of(marks: tuple[str, ...], kind: str) -> tuple[str, ...]:
     return tuple(mark for mark in marks if mark.startswith(kind))
 
 
+def pictured(case: Case) -> str:
+    """The name of the picture that the case's diagnosis has; "" without links."""
+    names = called(case)
+    marks = (mark for mark, name in names.items() if name == case.truth.diagnosis)
+    return next((names.get(picture(mark), "") for mark in marks), "")
+
+
 def picture(mark: str) -> str:
     """The mark of a disease's picture: "disease07" → "picture07"."""
     return mark.replace(DISEASE, PICTURE)

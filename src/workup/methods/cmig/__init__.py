@@ -15,6 +15,7 @@ from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.environments.library import Library, library_of
 from workup.methods.base.encoders import AUTO, EncoderName
 from workup.methods.base.printed import with_reward
+from workup.methods.cmig.information_gain import Order
 from workup.methods.cmig.naming import NamingRule, Rule
 from workup.methods.cmig.searching import (
     Composition,
@@ -106,8 +107,10 @@ class Settings(GainSettings, NamingSettings):
         ge=0,
         description="R_refine of the batch's better half (C-MIG-R); 0 leaves that view out",
     )
-    order: Literal[1, 2] = Field(
-        2, description="R_doc from second differences (as printed) or first ones"
+    order: Order = Field(
+        2,
+        description="R_doc from second differences (as printed), first ones, or with 0 first ones "
+        "from the first search on",
     )
     half_positive: bool = Field(True, description="R_doc counts no losses (as printed)")
     joined: Literal["all", "last"] = Field("all", description="which refinements are s_refine")

@@ -16,6 +16,9 @@ from typing import Literal
 
 from workup.core.ports import AllGather, Piece, Scorer, ScoreRequest
 
+Order = Literal[0, 1, 2]
+"""Which differences of LogitP between rounds are paid, see `document_rewards`."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogitP:
@@ -74,25 +77,27 @@ def document_rewards(
     *,
     w_d: float = 1.0,
     alpha_d: float = 1.0,
-    order: Literal[1, 2] = 2,
+    order: Order = 2,
     half_positive: bool = True,
 ) -> tuple[float, ...]:
     """C-MIG-D by round (CM-6, CM-11): R_k = (w_d/N) max(tanh(α_d δ_k), 0).
 
-    δ_k = Δ(D_k) − Δ(D_{k−1}) for k ≥ 2, and R_1 = 0. All R_k are 0 if Δ(D_1) ≤ 0 or N < 2. Their
+    δ_k = Δ(D_k) − Δ(D_{k−1}) for k ≥ 2, and δ_1 = 0. All R_k are 0 if Δ(D_1) ≤ 0 or N < 2. Their
     sum is the sequence's R_doc; R_k by itself is the turn's. `rounds` is LogitP at D_0 … D_N.
 
     As printed it rewards a second difference: steady progress earns nothing, but harm followed by
     recovery does. `order` 1 takes Δ(D_k) for δ_k; it rewards progress, and still the recovery.
-    Without `half_positive` losses count too, so that recovery earns back no more than was lost.
+    `order` 0 does so from k = 1 on, for any N and Δ(D_1): the first search is paid as well, and the
+    δ_k sum to LogitP(D_N) − LogitP(D_0). Without `half_positive` losses count too, so that recovery
+    earns back no more than was lost.
     """
     Δ = differences(rounds)
     N = len(Δ)
-    if N < 2 or Δ[0] <= 0:
+    if order and (N < 2 or Δ[0] <= 0):
         return (0.0,) * N
-    δ = differences(Δ) if order == 2 else Δ[1:]
+    δ = Δ if order == 0 else (0.0, *(Δ[1:] if order == 1 else differences(Δ)))
     bounded = (tanh(alpha_d * change) for change in δ)
-    return (0.0, *(w_d / N * (max(change, 0.0) if half_positive else change) for change in bounded))
+    return tuple(w_d / N * (max(change, 0.0) if half_positive else change) for change in bounded)
 
 
 def refinement_rewards(

@@ -22,6 +22,7 @@ from workup.environments.base.searching import DIAGNOSIS, REFINE, SearchGrammar,
 from workup.methods.base.encoders import PUBMEDBERT, TRIGRAMS, embedder
 from workup.methods.cmig.information_gain import (
     LogitP,
+    Order,
     document_rewards,
     logit_p,
     probability_gains,
@@ -166,7 +167,7 @@ class GainWeights:
     w_d: float = 1.0
     alpha_d: float = 1.0
     w_r: float = 0.1
-    order: Literal[1, 2] = 2
+    order: Order = 2
     half_positive: bool = True
     joined: Literal["all", "last"] = "all"
 

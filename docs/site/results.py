@@ -1,0 +1,259 @@
+"""Tables of measured figures, rendered from `results/*.json` into the pages that show them.
+
+    python -m docs.site.results                      renders every table anew (`make results`)
+    python -m docs.site.results NAME RUN…            keeps the figures of run folders first
+    python -m docs.site.results NAME FOLDER          the same of a folder of `workup claims`
+
+Runs that are named together differ by their seed alone, and are pooled. A page shows a table where
+it has two comments; what stands between them is rendered:
+
+    <!-- result NAME doctors accuracy questions -->  the doctors of runs, with these measures
+    <!-- result claims -->                           all papers, with the number of each verdict
+    <!-- end of result -->
+
+The result of a paper's claims, `claims-PAPER-SCALE`, has a page that is rendered whole.
+A test compares the pages with what is rendered here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from workup.core.crossed import Crossed
+from workup.core.errors import UserError, WorkupError
+from workup.core.statistics import Estimate
+from workup.metrics.known import metric
+from workup.report.seeds import grouped
+from workup.report.tables import gap_text, signed
+from workup.runs import Run
+from workup.runs.machine import MADE
+from workup.runs.summary import describe_seeds
+from workup.runs.words import DASH, cell, number, plus_minus
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "results"
+CLAIMS = "claims"
+MARK = re.compile(
+    r"(?P<head><!-- result (?P<words>[^>\n]+) -->\n).*?(?P<end><!-- end of result -->)", re.DOTALL
+)
+VERDICTS = ("held", "refuted", "equal within the margin", "undecided", "could not show it")
+
+
+def take(name: str, folders: Sequence[Path]) -> dict[str, Any]:
+    """What is kept of runs, or of one folder of claims. Raises UserError for neither."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
+        raise UserError(f"'{name}': name a result in small letters, digits and hyphens")
+    if len(folders) == 1 and (file := folders[0] / f"{CLAIMS}.json").exists():
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    runs = [Run.open(folder) for folder in folders]
+    for run in runs:
+        if not run.summary:
+            raise UserError(f"{run.path} has not ended")
+    groups, notes = grouped(runs)
+    if len(groups) > 1:
+        raise UserError(" ".join(["these runs differ by more than their seed.", *notes]))
+    return {"kind": "runs", **_pooled(runs)}
+
+
+def _pooled(runs: Sequence[Run]) -> dict[str, Any]:
+    """The figures of every doctor, how learning ended, and what made them."""
+    seeds = {str(run.seed): run for run in runs}
+    doctors = {}
+    for doctor in runs[0].doctors():
+        if len(runs) == 1:
+            doctors[doctor] = (runs[0].summary or {})["doctors"][doctor]
+        else:
+            each = {seed: run.outcomes(doctor) for seed, run in seeds.items()}
+            doctors[doctor] = describe_seeds(each, runs[0].seed)
+    first = runs[0].versions
+    return {
+        "command": first["command"],
+        "made": {key: first[key] for key in MADE if first.get(key) is not None},
+        "seeds": [run.seed for run in runs],
+        "learning": [(run.summary or {}).get("learning", {}).get("verdict") for run in runs],
+        "doctors": doctors,
+    }
+
+
+def table(words: str, beside: Path) -> str:
+    """The table that a mark in the page `beside` asks for. Raises UserError for one without."""
+    name, *rest = words.split()
+    if name == CLAIMS and not rest:
+        return _papers(beside)
+    if len(rest) < 2 or rest[0] != "doctors":
+        raise UserError(f"{beside}: 'result {words}': write NAME doctors MEASURE…, or claims")
+    if not (file := KEPT / f"{name}.json").exists():
+        raise UserError(f"{beside}: 'result {words}': there is no results/{name}.json")
+    return _doctors(json.loads(file.read_text(encoding="utf-8")), rest[1:])
+
+
+def _doctors(found: Mapping[str, Any], measures: Sequence[str]) -> str:
+    rows = []
+    for doctor, entry in found["doctors"].items():
+        cells = [_level(doctor, entry, name) for name in measures]
+        shown = f"**{doctor}**" if doctor == "trained" else doctor
+        rows.append([shown, *(f"**{each}**" if doctor == "trained" else each for each in cells)])
+    cases = next(iter(found["doctors"].values()))["cases"]
+    seeds = ", ".join(map(str, found["seeds"]))
+    note = f"{cases:,} patients, seed{'s' if len(found['seeds']) > 1 else ''} {seeds}; {_by(found)}"
+    return f"{_markdown(['', *(metric(name).title for name in measures)], rows)}\n\n{note}."
+
+
+def _level(doctor: str, entry: Mapping[str, Any], name: str) -> str:
+    value = entry.get(name)
+    if not isinstance(value, Mapping) or cell(doctor, entry, name) == DASH:
+        return DASH
+    found = (Crossed if "df" in value else Estimate).from_json(value)
+    mean, *ends = (number(name, each) for each in (found.mean, found.low, found.high))
+    return plus_minus(name, found) if metric(name).share and {*ends} != {mean} else mean
+
+
+def _verdicts(found: Mapping[str, Any]) -> str:
+    rows = []
+    for each in found["claims"]:
+        name, gap = each.get("measure", "accuracy"), each["difference"]
+        if gap is None:
+            rows.append([f"{each['says']} ({each['place']})", *_without(each)])
+            continue
+        reported = each.get("reported")
+        if reported is not None and each.get("lower"):
+            reported = -abs(reported)
+        rows.append(
+            [
+                f"{each['says']} ({each['place']})",
+                f"**{each['verdict']}**",
+                f"{metric(name).title}: {each['better']} − {each['than']}",
+                gap_text(name, gap),
+                DASH if each["detectable"] is None else number(name, each["detectable"]),
+                DASH if reported is None else signed(name, reported),
+                str(gap["seeds"]),
+            ]
+        )
+    headings = ["claim", "verdict", "compared", "difference", "detectable", "in the paper", "seeds"]
+    return f"{_markdown(headings, rows, words=3)}\n\n{_by(found)[0].upper()}{_by(found)[1:]}."
+
+
+def _without(claim: Mapping[str, Any]) -> list[str]:
+    return [claim["verdict"], claim["reason"], DASH, DASH, DASH, DASH]
+
+
+def _arms(found: Mapping[str, Any]) -> str:
+    """Every set-up's arms, with the mean over seeds and how many runs were still rising."""
+    parts = []
+    for setup in found["setups"].values():
+        measures = list(
+            dict.fromkeys(key for arm in setup["arms"].values() for key in arm["by_seed"])
+        )
+        rows = [
+            [
+                arm,
+                *(_mean(entry["by_seed"].get(name, {}), name) for name in measures),
+                str(len(entry["seeds"])),
+                str(entry["rising"]),
+                f"`{setup['commands'][arm]}`",
+            ]
+            for arm, entry in setup["arms"].items()
+        ]
+        titles = [metric(name).title for name in measures]
+        headings = ["arm", *titles, "seeds", "still rising", "command of the first seed"]
+        parts.append(f"{setup['about']}\n\n{_markdown(headings, rows)}")
+    return "\n\n".join(parts)
+
+
+def _mean(by_seed: Mapping[str, float], name: str) -> str:
+    return number(name, fmean(by_seed.values())) if by_seed else DASH
+
+
+def claimed() -> dict[Path, dict[str, Any]]:
+    """The page of every paper's claims, with its result."""
+    return {
+        ROOT / f"docs/results/{file.stem}.md": json.loads(file.read_text(encoding="utf-8"))
+        for file in sorted(KEPT.glob(f"{CLAIMS}-*.json"))
+    }
+
+
+def _papers(beside: Path) -> str:
+    rows = []
+    for page, found in claimed().items():
+        counts = found["counts"]
+        others = sum(count for key, count in counts.items() if key not in VERDICTS)
+        link = f"[{found['paper']}]({os.path.relpath(page, beside.parent)})"
+        cells = [str(counts.get(key, 0)) for key in VERDICTS]
+        rows.append([link, found["scale"], str(sum(counts.values())), *cells, str(others)])
+    return _markdown(["paper", "scale", "claims", *VERDICTS, "not run"], rows, words=2)
+
+
+def claims_page(found: Mapping[str, Any]) -> str:
+    """The whole page of a paper's claims."""
+    notes = [f"- {name} failed: {why}" for name, why in found["failed"].items()]
+    parts = [
+        f"# {found['paper']}: its claims, decided at the scale {found['scale']}",
+        "This page is rendered from `results/` by `make results`. Do not edit it. "
+        "[How claims are decided](deciding.md).",
+        f"```\n{found['command']}\n```",
+        _verdicts(found),
+        *(["\n".join(notes)] if notes else []),
+        "## The arms",
+        "Means over seeds of the trained policies. *Still rising* counts the runs whose reward "
+        "rose to the end.",
+        _arms(found),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _by(found: Mapping[str, Any]) -> str:
+    """What made the figures: commit, machine, day."""
+    made = found["made"]
+    where = made.get("accelerator") or made.get("processor", "a processor")
+    day = str(made.get("ended", made.get("started", "")))[:10]
+    return f"measured {day} on {where}, commit {str(made.get('commit', '–'))[:9]}"
+
+
+def _markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
+    lines = [
+        f"| {' | '.join(each.replace('|', '/') for each in row)} |" for row in (headings, *rows)
+    ]
+    rule = ["---"] * words + ["---:"] * (len(headings) - words)
+    return "\n".join([lines[0], f"| {' | '.join(rule)} |", *lines[1:]])
+
+
+def rendered(page: Path) -> str:
+    """The page's text with every table that it marks."""
+    return MARK.sub(
+        lambda found: f"{found['head']}{table(found['words'], page)}\n{found['end']}",
+        page.read_text(encoding="utf-8"),
+    )
+
+
+def written() -> dict[Path, str]:
+    """Every page that shows results, with its text."""
+    own = {page: claims_page(found) for page, found in claimed().items()}
+    marked = [ROOT / "README.md", *sorted((ROOT / "docs/results").rglob("*.md"))]
+    return {**{page: rendered(page) for page in marked if page not in own}, **own}
+
+
+def main(words: Sequence[str]) -> None:
+    if words:
+        name, *folders = words
+        if not folders:
+            raise UserError("name the runs, or the folder of claims, behind the result's name")
+        kept = take(name, [Path(folder) for folder in folders])
+        KEPT.mkdir(exist_ok=True)
+        text = json.dumps(kept, ensure_ascii=False, indent=1)
+        (KEPT / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+    for page, text in written().items():
+        page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except WorkupError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,118 @@
+"""`workup claims`: runs what would decide a paper's claims, and says what it found."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workup.cli import complete
+from workup.core.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+PaperName = Annotated[
+    str | None,
+    typer.Argument(
+        help="craft, promed … or a YAML file of claims [default: list all]",
+        autocompletion=complete.papers,
+    ),
+]
+UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def claims(
+    paper: PaperName = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="settings of every run, as in steps=200"),
+    ] = None,
+    only: Annotated[str | None, typer.Option(help="one claim, by its id")] = None,
+    scale: Annotated[str, typer.Option(help="tiny, small or paper")] = "tiny",
+    seeds: Annotated[int, typer.Option(min=1, help="of every arm")] = 8,
+    first: Annotated[int, typer.Option(min=0, help="the first seed")] = 0,
+    most: Annotated[
+        int, typer.Option(min=0, help="so many where --seeds are too few for the paper's effect")
+    ] = 0,
+    budget: Annotated[
+        str | None, typer.Option(help="stop in time, as in 30m or 2h; the same command goes on")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="runs at once [default: one for each core]")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="their folder [default: runs/claims/PAPER-SCALE]")
+    ] = None,
+    dry: Annotated[
+        bool, typer.Option("--dry", help="show commands and hours, start nothing")
+    ] = False,
+) -> None:
+    """Decide a paper's claims: train its arms, several seeds each."""
+    from rich.console import Console
+
+    from workup.studies import claims as known
+    from workup.studies.claims.deciding import Deciding
+    from workup.studies.claims.queue import Queue
+    from workup.studies.claims.trial import ClaimsPlan
+
+    console = Console(highlight=False)
+    if paper is None:
+        _list(console)
+        return
+    if scale not in known.SCALES:
+        raise UserError(f"--scale {scale}: write {', '.join(known.SCALES)}")
+    folder = out or Path("runs") / "claims" / f"{Path(paper).stem}-{scale}"
+    chosen, more = known.read(paper).chosen(only), tuple(_settings(words or ()))
+    plan = ClaimsPlan(chosen, scale, folder, seeds, first, most, more)
+    if not plan.setups:
+        raise UserError(f"{paper}: no claim can be run at --scale {scale}")
+    deciding = Deciding(plan, Queue(jobs or os.cpu_count() or 1, seconds(budget)), console)
+    if dry:
+        deciding.foretell()
+        return
+    try:
+        found = deciding.run()
+    except KeyboardInterrupt:
+        console.print(f"stopped; the same command goes on ({folder})", markup=False)
+        raise
+    found.show(console)
+    console.print(f"page  {folder / 'claims.html'}", soft_wrap=True, markup=False)
+
+
+def seconds(text: str | None) -> float | None:
+    """The seconds of "90s", "30m", "2h" or "1.5h"; None for None. Raises UserError."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh])", text.strip())
+    if found is None or float(found[1]) == 0:
+        raise UserError(f"--budget {text}: write a time, as in 90s, 30m or 2h")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def _settings(words: list[str] | tuple[str, ...]) -> list[str]:
+    """The words, which must be settings of `workup train`. Raises UserError."""
+    from workup.runs.settings import read
+
+    given = read(words)
+    if named := next((key for key in ("seed", "policy", "cases", "out") if key in given), None):
+        raise UserError(f"{named}= is decided by the set-up and --first; leave it out")
+    return [*words]
+
+
+def _list(console: Console) -> None:
+    from rich.table import Table
+
+    from workup.studies import claims as known
+
+    for name in known.names():
+        console.print(f"workup claims {name}", style="bold", markup=False)
+        table = Table.grid(padding=(0, 2))
+        for claim in known.read(name).claims:
+            table.add_row(f"  {claim.id}", claim.place, claim.says)
+        console.print(table)
+        console.print()

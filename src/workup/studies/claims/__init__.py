@@ -1,0 +1,237 @@
+"""What papers claim, as data: one YAML file for each paper, and the runs that would show it.
+
+    paper: "CRAFT"
+    setups:
+      clinic:
+        about: "Twelve diseases, one reader for every policy"
+        arms: {crit: craft, outcome: outcome}
+        scales: {tiny: {words: "--cases clinic:s max_tokens=8"}}
+        headroom: {measure: exact_reader, high: greedy information, low: random doctor, least: 0.1}
+        paid: {crit: "α·CR·acc"}
+    claims:
+      - id: better-diagnoses
+        place: "Table 1"
+        says: "Paying for critical findings makes better questions than paying for the outcome"
+        setup: clinic
+        measure: exact_reader
+        better: crit
+        than: outcome
+        margin: 0.02
+
+An arm is what one types behind `workup train`, with its scale's words behind the method: here
+`craft --cases clinic:s max_tokens=8`. What the arm says itself comes last and is kept. A side of a
+claim is an arm, or `ARM @ DOCTOR` for another doctor than the trained policy of the arm's
+evaluation, such as `crit @ warm start`. The built-in papers are the YAML files beside this one.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from workup.core.errors import UserError, nearest, unknown
+from workup.core.mapping import load
+from workup.metrics.known import metric
+from workup.runs.settings import build
+from workup.runs.words import STAGES
+
+HERE = Path(__file__).parent
+AT = " @ "
+TRAINED = STAGES[-1]
+ScaleName = Literal["tiny", "small", "paper"]
+SCALES: tuple[ScaleName, ...] = get_args(ScaleName)
+
+
+def _split(words: str) -> str:
+    try:
+        shlex.split(words)
+    except ValueError as error:
+        raise ValueError(f"'{words}' cannot be read as a shell reads it: {error}") from None
+    return words
+
+
+Words = Annotated[str, AfterValidator(_split)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)]
+"""Names of papers, set-ups, arms and claims: parts of folders, in small letters."""
+
+
+class ClaimsPart(BaseModel):
+    """A part of a claims file; nothing else can stand in it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Scale(ClaimsPart):
+    """How large a set-up's runs are. `words` stand behind those of every arm.
+
+    `start` is a run that is trained once, and with whose policy all arms begin. `hardware` and
+    `hours` say what one run takes where we did not run it, and `needs` what has to be there.
+    `arms` take the place of the set-up's own.
+    """
+
+    words: Words
+    start: Words = ""
+    arms: Mapping[Name, Words] = Field(default_factory=dict)
+    hardware: str = ""
+    hours: float | None = Field(None, gt=0)
+    needs: str = ""
+
+
+class Headroom(ClaimsPart):
+    """Two anchors that must differ by `least` in `measure`: else no method could show anything."""
+
+    measure: str
+    high: str
+    low: str
+    least: float = Field(gt=0)
+
+
+class Setup(ClaimsPart):
+    """Arms that differ in what a claim is about, and in nothing else.
+
+    `bounds` are arms that no claim compares: what the policy could hold, and what better credit
+    could bring. `paid` names, for an arm, the part of its reward that a claim is about.
+    """
+
+    about: str
+    arms: Mapping[Name, Words] = Field(min_length=1)
+    scales: Mapping[ScaleName, Scale] = Field(min_length=1)
+    bounds: Mapping[Name, Words] = Field(default_factory=dict)
+    headroom: Headroom | None = None
+    paid: Mapping[Name, str] = Field(default_factory=dict)
+
+    def commands(self, scale: ScaleName) -> dict[str, tuple[str, ...]]:
+        """Arm → the words behind `workup train`, without seed and folder; bounds come last."""
+        size = self.scales[scale]
+        arms = size.arms or {**self.arms, **self.bounds}
+        found = {}
+        for name, typed in arms.items():
+            method, *own = shlex.split(typed)
+            found[name] = (method, *shlex.split(size.words), *own)
+        return found
+
+
+class Claim(ClaimsPart):
+    """One directional claim: `better` is above `than` in `measure` (below it if `lower`).
+
+    `place` is where the paper says it, `says` is the claim in our words, `reported` the paper's own
+    difference. Differences up to `margin` count as none. With `curve` the mean over the training
+    curve is compared, which is the area below it, and not the end. `where` keeps the cases of one
+    disease. `than` can be a number. `than_measure` is what is measured of `than`, where that is
+    something else. `cannot` is the reason why no set-up here can show it.
+    """
+
+    id: Name
+    place: str
+    says: str
+    setup: Name = ""
+    measure: str = "accuracy"
+    better: str = ""
+    than: str | float = ""
+    than_measure: str = ""
+    lower: bool = False
+    margin: float = Field(0.02, gt=0)
+    reported: float | None = None
+    curve: bool = False
+    where: str = ""
+    cannot: str = ""
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The sides that are runs; a number is none."""
+        return tuple(each for each in (self.better, self.than) if isinstance(each, str) and each)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Claim:
+        if self.cannot:
+            return self
+        if missing := [
+            key for key in ("setup", "better", "than") if getattr(self, key) in ("", None)
+        ]:
+            raise ValueError(f"{self.id}: {', '.join(missing)} is missing (or `cannot`, a reason)")
+        metric(self.measure)
+        return self
+
+
+class Paper(ClaimsPart):
+    """A paper's claims with the set-ups that they need."""
+
+    paper: str
+    setups: Mapping[Name, Setup] = Field(default_factory=dict)
+    claims: tuple[Claim, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _named(self) -> Paper:
+        for key, where in _twice(claim.id for claim in self.claims):
+            raise ValueError(f"claim {where}: the id '{key}' stands twice")
+        for claim in self.claims:
+            if claim.cannot:
+                continue
+            if claim.setup not in self.setups:
+                raise ValueError(_unknown(claim, "setup", claim.setup, self.setups))
+            arms = self.setups[claim.setup].arms
+            for side in claim.sides:
+                if (arm := parted(side)[0]) not in arms:
+                    raise ValueError(_unknown(claim, "arm", arm, arms))
+        for name, setup in self.setups.items():
+            for arm in setup.paid:
+                if arm not in setup.arms:
+                    raise ValueError(f"setup {name}: paid names the arm '{arm}', which it lacks")
+        return self
+
+    def chosen(self, only: str | None) -> Paper:
+        """The claim named `only` with its set-up; everything for None. Raises UserError."""
+        if only is None:
+            return self
+        claims = tuple(claim for claim in self.claims if claim.id == only)
+        if not claims:
+            raise unknown("claim", only, [claim.id for claim in self.claims])
+        setups = {key: each for key, each in self.setups.items() if key == claims[0].setup}
+        return self.model_copy(update={"claims": claims, "setups": setups})
+
+
+def parted(side: str) -> tuple[str, str]:
+    """("crit", "warm start") of "crit @ warm start"; the trained policy where none is named."""
+    arm, at, doctor = side.partition(AT)
+    return arm.strip(), doctor.strip() if at else TRAINED
+
+
+def names() -> list[str]:
+    """The papers whose claims are built in, sorted."""
+    return sorted(file.stem for file in HERE.glob("*.yaml"))
+
+
+def read(spec: str) -> Paper:
+    """The claims of the built-in paper of this name, or those of a YAML file.
+
+    Raises UserError, with the file and the field, for a name that does not exist and for a file
+    that holds no claims.
+    """
+    file = HERE / f"{spec}.yaml" if spec in names() else Path(spec).expanduser()
+    if not file.is_file():
+        if file.suffix in (".yaml", ".yml") or len(file.parts) > 1:
+            raise UserError(f"{spec}: no such file; name a paper ({', '.join(names())})")
+        raise unknown("paper", spec, names(), more="or a YAML file of claims")
+    try:
+        return build(Paper, load(file))
+    except UserError as error:
+        told = str(error)
+        raise UserError(told if told.startswith(str(file)) else f"{file}: {told}") from None
+
+
+def _twice(keys: Iterator[str]) -> Iterator[tuple[str, int]]:
+    seen: set[str] = set()
+    for place, key in enumerate(keys, start=1):
+        if key in seen:
+            yield key, place
+        seen.add(key)
+
+
+def _unknown(claim: Claim, what: str, name: str, known: Mapping[str, Any]) -> str:
+    near = nearest(name, [*known])
+    hint = f"; did you mean {near}?" if near else f"; there are {', '.join(known)}"
+    return f"claim {claim.id}: no {what} '{name}'{hint}"

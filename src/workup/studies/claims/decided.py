@@ -1,0 +1,226 @@
+"""What the runs of a set-up say of each claim: a figure with its interval, and a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from workup.core.crossed import (
+    Crossed,
+    Decision,
+    area_difference,
+    by_seed,
+    crossed_difference,
+    decide,
+)
+from workup.core.errors import UserError, unknown
+from workup.core.statistics import Clustered
+from workup.runs import Run
+from workup.runs.estimates import bounds, value
+from workup.runs.rising import Learning, LearningVerdict
+from workup.studies.claims import TRAINED, Claim, parted
+
+CANNOT = "could not show it"
+NOT_RUN = "not run"
+FEWEST = 3
+"""Seeds below which no verdict is given: two tell next to nothing about the others."""
+
+OWN = ("accuracy", "exact_reader", "questions", "critical", "recall", "repeats")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What is kept of one run that has ended: figures by doctor and patient, and its curves.
+
+    `outcomes` has doctor → measure → (values, patients); `diseases` the disease of each patient.
+    """
+
+    arm: str
+    seed: int
+    outcomes: Mapping[str, Mapping[str, Clustered]]
+    diseases: Mapping[str, str]
+    curves: Mapping[str, Sequence[float | None]]
+    learning: Learning | None
+    seconds: float
+
+    @property
+    def rising(self) -> bool:
+        """Whether its reward was still rising when it ended."""
+        return self.learning is not None and self.learning.verdict is LearningVerdict.RISING
+
+
+@dataclass(frozen=True)
+class ClaimFinding:
+    """One claim's figure. `each` has the difference of every seed, by its number.
+
+    `difference` is better − than, also where less is claimed to be better; None without a run of
+    both sides. `reason` says why there is none, or what else a reader has to know. `rising` has, by
+    arm, how many of its runs were still rising, and how many there are.
+    """
+
+    claim: Claim
+    verdict: str
+    difference: Crossed | None = None
+    ours: float | None = None
+    theirs: float | None = None
+    each: Mapping[int, float] | None = None
+    rising: Mapping[str, tuple[int, int]] | None = None
+    reason: str = ""
+
+    @property
+    def target(self) -> float:
+        """The difference that is looked for: what the paper reports, or the margin."""
+        return abs(self.claim.reported) if self.claim.reported else self.claim.margin
+
+    @property
+    def need(self) -> float | None:
+        """The detectable difference as a multiple of `target`; None without an interval."""
+        if self.difference is None or math.isnan(self.difference.se):
+            return None
+        return self.difference.detectable() / self.target
+
+
+def ended(folder: Path, arm: str, seed: int, claims: Sequence[Claim]) -> Ended:
+    """What these claims need of the run in `folder`."""
+    sides = [
+        (*parted(side), measure)
+        for claim in claims
+        for side, measure in _measured(claim)
+        if isinstance(side, str)
+    ]
+    wanted = {(doctor, measure) for of, doctor, measure in sides if of == arm}
+    wanted |= {(TRAINED, measure) for measure in OWN}
+    curves = {claim.measure for claim in claims if claim.curve}
+    with Run.open(folder) as run:
+        found: dict[str, dict[str, Clustered]] = {}
+        diseases: dict[str, str] = {}
+        for doctor in sorted({doctor for doctor, _ in wanted}):
+            outcomes = run.outcomes(doctor)
+            diseases.update((each.case_id, each.diagnosis) for each in outcomes)
+            cases = [each.case_id for each in outcomes]
+            found[doctor] = {
+                measure: ([value(each, measure) for each in outcomes], cases)
+                for of, measure in wanted
+                if of == doctor
+            }
+        lines = [line for line in run.metrics() if line.get("reward") is not None]
+        summary = run.summary or {}
+        entry = summary.get("learning")
+        return Ended(
+            arm,
+            seed,
+            found,
+            diseases,
+            {name: [line.get(name) for line in lines] for name in curves | {"accuracy"}},
+            Learning.from_json(entry) if entry else None,
+            float(summary["seconds"]),
+        )
+
+
+def finding(claim: Claim, runs: Iterable[Ended], problem: str = "") -> ClaimFinding:
+    """What these runs of the claim's set-up say of it; `problem` is why they could not show it."""
+    if claim.cannot or problem:
+        return ClaimFinding(claim, CANNOT, reason=claim.cannot or problem)
+    arms: dict[str, dict[int, Ended]] = {}
+    for run in runs:
+        arms.setdefault(run.arm, {})[run.seed] = run
+    try:
+        sides = [_side(claim, side, measure, arms) for side, measure in _measured(claim)]
+    except UserError as error:
+        return ClaimFinding(claim, NOT_RUN, reason=str(error))
+    if not all(sides):
+        return ClaimFinding(claim, NOT_RUN, reason="no run of both sides has ended")
+    found, each = _difference(claim, *sides)
+    if found.n == 0:
+        return ClaimFinding(claim, NOT_RUN, reason=f"{claim.measure} is undefined in every run")
+    compared = {parted(side)[0] for side in claim.sides}
+    rising = {
+        arm: (sum(run.rising for run in arms[arm].values()), len(arms[arm])) for arm in compared
+    }
+    decided = str(decide(found, claim.margin, -1 if claim.lower else 1))
+    if found.seeds < FEWEST:
+        decided = f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds"
+    ours, theirs = (_level(side) for side in sides)
+    return ClaimFinding(claim, decided, found, ours, theirs, each, rising)
+
+
+def _measured(claim: Claim) -> list[tuple[str | float, str]]:
+    """(side, measure) of both sides."""
+    return [
+        (claim.better, claim.measure),
+        (claim.than, claim.than_measure or claim.measure),
+    ]
+
+
+Side = Mapping[int, Any]
+"""Seed → (values, patients), or a training curve, or one number."""
+
+
+def _side(
+    claim: Claim, side: str | float, measure: str, arms: Mapping[str, Mapping[int, Ended]]
+) -> Side:
+    if not isinstance(side, str):
+        return dict.fromkeys(arms.get(parted(claim.better)[0], ()), side)
+    arm, doctor = parted(side)
+    runs = arms.get(arm, {})
+    if claim.curve:
+        return {seed: run.curves[measure] for seed, run in runs.items()}
+    return {seed: _kept(claim, run, doctor, measure) for seed, run in runs.items()}
+
+
+def _kept(claim: Claim, run: Ended, doctor: str, measure: str) -> Clustered:
+    """The values of the patients that the claim is about.
+
+    Raises UserError for a doctor who was not evaluated and for a disease that nobody has.
+    """
+    values, cases = run.outcomes[doctor][measure]
+    if not cases:
+        raise UserError(f"nobody called '{doctor}' was evaluated in {run.arm}-{run.seed}")
+    if not claim.where:
+        return values, cases
+    if claim.where not in run.diseases.values():
+        raise unknown("disease", claim.where, sorted(set(run.diseases.values())))
+    kept = [k for k, case in enumerate(cases) if run.diseases[str(case)] == claim.where]
+    return [values[k] for k in kept], [cases[k] for k in kept]
+
+
+def _difference(claim: Claim, ours: Side, theirs: Side) -> tuple[Crossed, dict[int, float]]:
+    """Ours − theirs over all seeds, and of each seed."""
+    if claim.curve:
+        one, other = ({str(seed): each for seed, each in side.items()} for side in (ours, theirs))
+        every = [
+            (seed, area_difference({"": ours[seed]}, {"": theirs[seed]}).mean) for seed in ours
+        ]
+        return area_difference(one, other), dict(every)
+    if not isinstance(claim.than, str):
+        theirs = {seed: ([claim.than] * len(cases), cases) for seed, (_, cases) in ours.items()}
+    limits = bounds(claim.measure) if not claim.than_measure else None
+    whole = crossed_difference(
+        {str(seed): part for seed, part in ours.items()},
+        {str(seed): part for seed, part in theirs.items()},
+        bounds=limits,
+    )
+    each = {
+        seed: crossed_difference({"": ours[seed]}, {"": theirs[seed]}).mean
+        for seed in ours
+        if seed in theirs
+    }
+    return whole, each
+
+
+def _level(side: Side) -> float | None:
+    """The mean over seeds of one side's figure."""
+    means = []
+    for part in side.values():
+        values = [part] if isinstance(part, float | int) else part
+        if isinstance(values, tuple):
+            values = values[0]
+        known = [each for each in values if each is not None]
+        if known:
+            means.append(fmean(known))
+    found = by_seed(means)
+    return None if math.isnan(found.mean) else found.mean

@@ -1,0 +1,342 @@
+"""The verdicts on a paper's claims: one page, one JSON file, one table in the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from workup.core.crossed import Decision, adjusted, wrong_by_chance
+from workup.metrics.known import metric
+from workup.report import curves
+from workup.report.plotting import (
+    COLOURS,
+    Drawing,
+    Key,
+    figure,
+    panel,
+    row_points,
+    rowed,
+    series,
+    series_key,
+    smooth,
+    tidy,
+)
+from workup.report.sheets import Sheet
+from workup.report.tables import gap_text, signed
+from workup.runs.words import DASH, duration, number
+from workup.studies.base.result import Result, Section
+from workup.studies.claims import Claim, ScaleName
+from workup.studies.claims.decided import OWN, ClaimFinding, Ended
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+TALL, ROW = 0.55, 0.24  # inches: of a figure without rows, and of a row
+WIDE = 4.6
+
+
+@dataclass(frozen=True)
+class ClaimVerdicts(Result):
+    """What was found of the claims of one paper at one scale.
+
+    `commands` has, for a set-up, what is typed for each arm with its first seed. `failed` has the
+    reason of every run that failed. `made` says which version on which machine.
+    """
+
+    paper: str
+    scale: ScaleName
+    findings: Sequence[ClaimFinding]
+    runs: Mapping[str, Sequence[Ended]]
+    about: Mapping[str, str]
+    commands: Mapping[str, Mapping[str, str]]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    made: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return f"{self.paper}: its claims, {self.scale}"
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """How many claims got which verdict."""
+        return {name: str(count) for name, count in self.counts.items()}
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Verdict → number of claims; a number of seeds behind it does not part them."""
+        found: dict[str, int] = {}
+        for each in self.findings:
+            key = each.verdict.partition(",")[0]
+            found[key] = found.get(key, 0) + 1
+        return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+    def sections(self) -> Sequence[Section]:
+        shown = [Section("Claims", self.tables(), lambda: forest(self.findings), CAPTION)]
+        for name, runs in self.runs.items():
+            if runs:
+                sheets = [levels(runs), commands(self.commands[name])]
+                heading = f"{name}: {self.about[name]}"
+                shown.append(Section(heading, sheets, partial(learned, runs)))
+        return shown
+
+    def show(self, console: Console) -> None:
+        """Prints the verdicts, the arms, and what a reader has to know."""
+        if self.have:
+            decided(self.have).show(console)
+        for found in self.lack:
+            line = f"{found.claim.id}: {found.verdict}: {found.reason}"
+            console.print(line, markup=False, soft_wrap=True)
+        for name, runs in self.runs.items():
+            if runs:
+                replace(levels(runs), title=name).show(console)
+        for note in self.notes():
+            console.print(note, markup=False, soft_wrap=True)
+
+    @property
+    def have(self) -> list[ClaimFinding]:
+        """The claims that have a figure."""
+        return [each for each in self.findings if each.difference is not None]
+
+    @property
+    def lack(self) -> list[ClaimFinding]:
+        """Those that have none."""
+        return [each for each in self.findings if each.difference is None]
+
+    def tables(self) -> list[Sheet]:
+        """The verdicts, the claims without a figure, and what every claim says."""
+        found = [decided(self.have)] if self.have else []
+        return [*found, *([undecidable(self.lack)] if self.lack else []), stated(self.findings)]
+
+    def notes(self) -> Sequence[str]:
+        told = []
+        if self.have:
+            chance = number("accuracy", wrong_by_chance(len(self.have)))
+            told.append(
+                f"{len(self.have)} claims have a figure. If nothing differed, {chance} of them "
+                "would be held by chance, and as many refuted."
+            )
+        if any(rising(each) for each in self.have):
+            told.append(
+                "A verdict on runs that were still rising is about policies that had not finished "
+                "learning."
+            )
+        return [*told, *(f"{name} failed: {why}" for name, why in self.failed.items())]
+
+    def figures(self) -> Mapping[str, Any]:
+        return {"figures": [row(each) for each in self.findings], "counts": self.counts}
+
+    def as_json(self) -> dict[str, Any]:
+        """Findings, levels of the arms, commands and provenance, without any patient's values."""
+        return {
+            **{"paper": self.paper, "scale": self.scale, "made": dict(self.made)},
+            "counts": dict(self.counts),
+            "claims": [row(each) for each in self.findings],
+            "setups": {
+                name: {
+                    "about": self.about[name],
+                    "commands": dict(self.commands[name]),
+                    "arms": arms(runs),
+                }
+                for name, runs in self.runs.items()
+            },
+            "failed": dict(self.failed),
+        }
+
+
+CAPTION = (
+    "The difference that a claim is about, in the direction in which the paper expects it to be "
+    "above 0, with its 95 % interval over patients and seeds. The band is the margin, within which "
+    "differences count as none. A diamond is what the paper reports, where its measure is ours."
+)
+
+
+def row(found: ClaimFinding) -> dict[str, Any]:
+    """A finding as JSON values."""
+    claim = found.claim.model_dump(mode="json", exclude_defaults=True)
+    gap = found.difference
+    return {
+        **claim,
+        "verdict": found.verdict,
+        "reason": found.reason,
+        "difference": gap.as_json() if gap else None,
+        "detectable": None if found.need is None else found.need * found.target,
+        "ours": found.ours,
+        "theirs": found.theirs,
+        "by_seed": {str(seed): value for seed, value in (found.each or {}).items()},
+        "rising": {arm: list(counts) for arm, counts in (found.rising or {}).items()},
+    }
+
+
+def decided(found: Sequence[ClaimFinding]) -> Sheet:
+    """The claims with their verdicts."""
+    chances = adjusted([each.difference.p for each in found if each.difference])
+    rows = []
+    for each, chance in zip(found, chances, strict=True):
+        claim, gap = each.claim, each.difference
+        assert gap is not None
+        name = claim.measure
+        rows.append(
+            (
+                claim.id,
+                each.verdict,
+                gap_text(name, gap.as_json()),
+                DASH if each.need is None else number(name, each.need * each.target),
+                DASH if claim.reported is None else signed(name, towards(claim, claim.reported)),
+                f"{number(name, each.ours)}, {number(name, each.theirs)}",
+                str(gap.seeds),
+                f"{rising(each)} of {sum(n for _, n in (each.rising or {}).values())}",
+                DASH if math.isnan(chance) else f"{chance:.3f}",
+            )
+        )
+    headings = (
+        *("claim", "verdict", "difference", "detectable"),
+        *("in the paper", "the two", "seeds", "still rising", "adjusted p"),
+    )
+    note = (
+        "Detectable: the true difference that these seeds and patients find with power .8. "
+        "Adjusted p: Benjamini and Hochberg, over these claims."
+    )
+    return Sheet(headings, rows, "Verdicts", note, words=2)
+
+
+def undecidable(found: Sequence[ClaimFinding]) -> Sheet:
+    """The claims without a figure, and why."""
+    rows = [(each.claim.id, each.verdict, each.reason) for each in found]
+    return Sheet(("claim", "verdict", "why"), rows, "Without a figure", words=3)
+
+
+def stated(found: Sequence[ClaimFinding]) -> Sheet:
+    """What every claim says, where the paper says it, and what is compared here."""
+    rows = [
+        (each.claim.id, each.claim.says, each.claim.place, side_text(each.claim)) for each in found
+    ]
+    headings = ("claim", "what the paper says, in our words", "where", "compared here")
+    return Sheet(headings, rows, "What is claimed", words=4)
+
+
+def towards(claim: Claim, value: float) -> float:
+    """A reported difference with the sign of better − than."""
+    return -abs(value) if claim.lower else value
+
+
+def side_text(claim: Claim) -> str:
+    """ "exact reader: crit − recall" """
+    if claim.cannot:
+        return DASH
+    title = metric(claim.measure).title
+    other = f" ({metric(claim.than_measure).title})" if claim.than_measure else ""
+    curve = ", over the training curve" if claim.curve else ""
+    where = f" of {claim.where}" if claim.where else ""
+    return f"{title}{where}{curve}: {claim.better} − {claim.than}{other}"
+
+
+def rising(found: ClaimFinding) -> int:
+    """How many of the compared runs were still rising at their end."""
+    return sum(count for count, _ in (found.rising or {}).values())
+
+
+def arms(runs: Sequence[Ended]) -> dict[str, Any]:
+    """Arm → its mean figures over seeds, those of each seed, and how many were still rising."""
+    found: dict[str, Any] = {}
+    for arm in dict.fromkeys(run.arm for run in runs):
+        own = [run for run in runs if run.arm == arm]
+        figures = {
+            name: {str(run.seed): mean for run in own if (mean := mean_of(run, name)) is not None}
+            for name in OWN
+        }
+        found[arm] = {
+            "seeds": [run.seed for run in own],
+            "by_seed": {name: each for name, each in figures.items() if each},
+            "rising": sum(run.rising for run in own),
+            "seconds": fmean(run.seconds for run in own),
+        }
+    return found
+
+
+def mean_of(run: Ended, name: str) -> float | None:
+    """The trained policy's mean of a measure; None where it is undefined everywhere."""
+    values = run.outcomes["trained"][name][0]
+    known = [each for each in values if each is not None]
+    return fmean(known) if known else None
+
+
+def levels(runs: Sequence[Ended]) -> Sheet:
+    """Every arm's figures: the mean over its seeds."""
+    rows = []
+    for arm, entry in arms(runs).items():
+        means = {name: fmean(each.values()) for name, each in entry["by_seed"].items()}
+        rows.append(
+            (
+                arm,
+                *(number(name, means.get(name)) for name in OWN),
+                str(len(entry["seeds"])),
+                str(entry["rising"]),
+                duration(entry["seconds"]),
+            )
+        )
+    titles = [metric(name).title for name in OWN]
+    return Sheet(["arm", *titles, "seeds", "still rising", "a run"], rows, "Arms")
+
+
+def commands(typed: Mapping[str, str]) -> Sheet:
+    """What is typed for each arm, with its first seed."""
+    return Sheet(("arm", "command"), [*typed.items()], "Commands", words=2)
+
+
+@figure
+def forest(found: Sequence[ClaimFinding]) -> Drawing | None:
+    """Every claim's difference in a row, in units of its margin."""
+    have = [each for each in found if each.difference is not None]
+    if not have:
+        return None
+    ax = panel("Differences, in margins", TALL + ROW * len(have), WIDE)
+    ax.axvspan(-1, 1, color=COLOURS["grid"], linewidth=0)
+    ax.axvline(0, color=COLOURS["muted"], linewidth=0.8)
+    for place, each in enumerate(have):
+        claim, gap = each.claim, each.difference
+        assert gap is not None
+        unit = claim.margin * (-1 if claim.lower else 1)
+        ends = sorted((gap.low / unit, gap.high / unit))
+        scaled = type(gap)(gap.mean / unit, ends[0], ends[1], gap.n)
+        row_points(ax, [place], [scaled], {"color": COLOURS[colour(each)], "marker": "o"})
+        if claim.reported is not None:
+            ax.plot(abs(claim.reported) / claim.margin, place, "D", color=COLOURS["ink"], ms=3.5)
+    rowed(ax, [each.claim.id for each in have])
+    ax.locator_params(axis="x", nbins=5)
+    return Drawing("Claims", [ax], [Key(name, COLOURS[look], "●") for look, name in LOOKS.items()])
+
+
+LOOKS = {"s2": "held", "s1": "refuted", "muted": "equal, or undecided"}
+
+
+def colour(found: ClaimFinding) -> str:
+    """The colour of a verdict."""
+    if found.verdict.startswith(Decision.HELD):
+        return "s2"
+    return "s1" if found.verdict == Decision.REFUTED else "muted"
+
+
+@figure
+def learned(runs: Sequence[Ended]) -> Drawing | None:
+    """The arms' training curves: the mean accuracy over their seeds."""
+    ax = panel("accuracy of the training episodes", curves.HEIGHT + 0.4, curves.WIDE)
+    keys = []
+    for place, arm in enumerate(dict.fromkeys(run.arm for run in runs)):
+        own = [run.curves["accuracy"] for run in runs if run.arm == arm]
+        length = min(len(each) for each in own)
+        if length < 2:
+            continue
+        steps = [[v for each in own if (v := each[step]) is not None] for step in range(length)]
+        mean = [fmean(known) if known else None for known in steps]
+        window = max(1, 2 * (length // 50) + 1)
+        ax.plot(range(1, length + 1), smooth(mean, window), **series(place))
+        keys.append(series_key(arm, place))
+    if not keys:
+        return None
+    tidy(ax)
+    ax.set_xlabel("update")
+    return Drawing("Learning curves", [ax], keys)

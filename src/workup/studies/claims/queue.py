@@ -1,0 +1,170 @@
+"""Runs of a claims file, several at once, each in a process of its own: resumable, within a time.
+
+The queue's folder has SETUP/ARM-SEED, a run folder each, and beside it ARM-SEED.log, what the run
+said. A run that has ended is left alone; one that was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from workup.core.errors import UserError
+from workup.runs import Run
+from workup.runs.files import DamagedError
+
+PROGRAM = "import sys; from workup.cli.app import main; sys.argv[0] = 'workup'; main()"
+POLL = 0.2  # seconds between two looks at the processes
+PATIENCE = 10.0  # seconds that a run has to end by itself, before it is killed
+
+
+@dataclass(frozen=True)
+class ClaimRun:
+    """One run: `words` are what is typed behind `workup train`, without its folder.
+
+    Runs of one `kin` share a warm start. The first of them trains it, so that none of its kin is
+    started beside it while another run is waiting.
+    """
+
+    out: Path
+    words: tuple[str, ...]
+    kin: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.out.parent.name}/{self.out.name}"
+
+    @property
+    def log(self) -> Path:
+        return self.out.with_name(f"{self.out.name}.log")
+
+    @property
+    def ended(self) -> bool:
+        return summary_of(self.out) is not None
+
+    @property
+    def seconds(self) -> float | None:
+        """What the run took; None while it has not ended."""
+        found = summary_of(self.out)
+        return None if found is None else float(found["seconds"])
+
+    def command(self) -> tuple[str, ...]:
+        """The words behind `workup`: they begin the run, or go on with it."""
+        if (self.out / "config.yaml").exists():
+            return ("resume", str(self.out))
+        return ("train", *self.words, "--out", str(self.out))
+
+    def why(self) -> str:
+        """The last line that a failed run said."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def summary_of(folder: Path) -> Mapping[str, Any] | None:
+    """The summary of a run that has ended; None while it has not.
+
+    Raises DamagedError for a folder that holds something else.
+    """
+    if not (folder / "config.yaml").exists():
+        return None
+    with Run.open(folder) as run:
+        return run.summary or None
+
+
+@dataclass
+class Queue:
+    """Starts jobs as they come, `workers` at once, and tells of each that has ended.
+
+    `budget` is in seconds, None for no end: no run is begun that would not end within it, as far as
+    the mean of those that have ended tells. `failed` has the reason of every job that failed.
+    """
+
+    workers: int
+    budget: float | None = None
+    failed: dict[ClaimRun, str] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+    _running: dict[ClaimRun, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _lengths: list[float] = field(default_factory=list)
+
+    def run(self, jobs: Sequence[ClaimRun], told: Callable[[ClaimRun], object]) -> None:
+        """Runs all `jobs`; `told` is called with each that has ended or failed.
+
+        An interruption stops the processes, which keep what they have, and goes on to the caller.
+        """
+        left = [job for job in jobs if not job.ended and job not in self.failed]
+        try:
+            while left or self._running:
+                while left and len(self._running) < self.workers and self.has_time():
+                    self._start(left.pop(self.following(left)))
+                if not self._running:
+                    return
+                for job in self._over():
+                    told(job)
+                time.sleep(POLL)
+        except BaseException:
+            self._stop()
+            raise
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the queue began."""
+        return time.monotonic() - self.began
+
+    @property
+    def length(self) -> float:
+        """The mean time of a run, in seconds; 0 before the first has ended."""
+        return fmean(self._lengths) if self._lengths else 0.0
+
+    def has_time(self) -> bool:
+        """Whether one more run would probably end within the budget."""
+        return self.budget is None or self.spent + self.length <= self.budget
+
+    def following(self, left: Sequence[ClaimRun]) -> int:
+        """The first job that has no kin among the running ones, else the first."""
+        busy = {job.kin for job in self._running}
+        return next((place for place, job in enumerate(left) if job.kin not in busy), 0)
+
+    def _start(self, job: ClaimRun) -> None:
+        job.out.parent.mkdir(parents=True, exist_ok=True)
+        with job.log.open("ab") as log:
+            self._running[job] = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, *job.command()],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={"OMP_NUM_THREADS": "1", **os.environ},
+            )
+
+    def _over(self) -> Iterator[ClaimRun]:
+        for job, process in list(self._running.items()):
+            if process.poll() is None:
+                continue
+            del self._running[job]
+            try:
+                seconds = job.seconds
+            except (UserError, DamagedError) as error:
+                seconds, self.failed[job] = None, str(error)
+            if seconds is not None:
+                self._lengths.append(seconds)
+            else:
+                self.failed.setdefault(job, job.why())
+            yield job
+
+    def _stop(self) -> None:
+        """Ends what runs, and waits until it has. A run can be ended at any moment."""
+        for process in self._running.values():
+            process.terminate()
+        for process in self._running.values():
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._running.clear()

@@ -1,0 +1,175 @@
+"""The runs of a paper's claims, in their order: checks, three seeds of each set-up, then the rest.
+
+Which set-up gets its next seeds goes by its need: the largest ratio, over its claims, of the
+difference that its seeds could detect to the difference that is looked for. So seeds are added
+where they decide most. The need rests on how the differences spread and not on where they lie, so
+that adding seeds does not favour either verdict (Stein 1945).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workup.core.errors import UserError
+from workup.studies.claims import Claim, Paper, ScaleName, Setup, checks, parted
+from workup.studies.claims.decided import FEWEST
+from workup.studies.claims.queue import ClaimRun, Queue
+
+BOUNDS = 3
+"""Seeds of the bounds, at most: no claim compares them."""
+
+CHECKS = "checks"
+START = "start"
+
+
+@dataclass(frozen=True)
+class ClaimsPlan:
+    """What is run: the claims of `paper` at one scale, seeds `first` … `first` + `seeds` − 1.
+
+    A set-up gets up to `most` seeds where `seeds` of them leave its need above 1. `more` are
+    settings that are typed behind all others. Runs lie in `folder`.
+    """
+
+    paper: Paper
+    scale: ScaleName
+    folder: Path
+    seeds: int
+    first: int = 0
+    most: int = 0
+    more: tuple[str, ...] = ()
+
+    @property
+    def setups(self) -> Mapping[str, Setup]:
+        """The set-ups of claims that can be run at this scale."""
+        wanted = {claim.setup for claim in self.paper.claims if not claim.cannot}
+        return {
+            name: setup
+            for name, setup in self.paper.setups.items()
+            if name in wanted and self.scale in setup.scales
+        }
+
+    @property
+    def every_seed(self) -> range:
+        """Those of the plan, and those that could be added."""
+        return range(self.first, self.first + max(self.seeds, self.most))
+
+    def claims(self, setup: str) -> list[Claim]:
+        return [each for each in self.paper.claims if each.setup == setup and not each.cannot]
+
+    def arms(self, setup: str) -> list[str]:
+        """The arms that its claims compare, then the bounds."""
+        chosen = self.setups[setup]
+        used = {parted(side)[0] for claim in self.claims(setup) for side in claim.sides}
+        return [*(arm for arm in chosen.arms if arm in used), *chosen.bounds]
+
+    def start(self, setup: str) -> ClaimRun | None:
+        """The run with whose policy all arms of this set-up begin; None where there is none."""
+        words = self.setups[setup].scales[self.scale].start
+        if not words:
+            return None
+        out = self.folder / setup / START
+        return ClaimRun(
+            out, (*shlex.split(words), f"seed={self.first}", *self.more), f"{setup} {START}"
+        )
+
+    def jobs(self, setup: str, seeds: Sequence[int]) -> list[ClaimRun]:
+        """Seed by seed, the arms of a set-up."""
+        chosen, found = self.setups[setup], []
+        for seed in seeds:
+            for arm in self.arms(setup):
+                if arm in chosen.bounds and seed >= self.first + BOUNDS:
+                    continue
+                out = self.folder / setup / f"{arm}-{seed}"
+                found.append(ClaimRun(out, self.words(setup, arm, seed), f"{setup} {seed}"))
+        return found
+
+    def words(self, setup: str, arm: str, seed: int) -> tuple[str, ...]:
+        """What is typed behind `workup train`, but for the folder."""
+        command = self.setups[setup].commands(self.scale)[arm]
+        begun = self.start(setup)
+        policy = ("--policy", str(begun.out)) if begun else ()
+        return (*command, *policy, f"seed={seed}", *self.more)
+
+    def checks(self, setup: str) -> list[ClaimRun]:
+        """The short trainings that tell whether the set-up could show anything."""
+        folder = self.folder / setup / CHECKS
+        return [
+            ClaimRun(
+                folder / arm, checks.words(self.words(setup, arm, self.first)), f"{setup} {arm}"
+            )
+            for arm in checks.arms(self.setups[setup])
+        ]
+
+
+@dataclass
+class ClaimTrial:
+    """A plan on its way. `problems` says of a set-up why it cannot show anything.
+
+    `need` is a set-up's need with the seeds that it has; None where none of its claims has a
+    figure. `told` gets each job that has ended, `looked` is called after every batch.
+    """
+
+    plan: ClaimsPlan
+    queue: Queue
+    need: Callable[[str, Sequence[int]], float | None]
+    told: Callable[[ClaimRun], object]
+    looked: Callable[[], object]
+    problems: dict[str, str] = field(default_factory=dict)
+    seeds: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Runs everything that the plan wants, within the queue's time."""
+        self._check()
+        open_ones = [name for name in self.plan.setups if name not in self.problems]
+        least = min(FEWEST, self.plan.seeds)
+        self._batch([(name, least) for name in open_ones])
+        while (name := self._neediest(open_ones)) and self.queue.has_time():
+            most = self.plan.seeds if self.seeds[name] < self.plan.seeds else self.plan.most
+            self._batch([(name, min(most, self.seeds[name] + self.queue.workers))])
+
+    def _check(self) -> None:
+        setups = self.plan.setups
+        starts = [job for name in setups if (job := self.plan.start(name))]
+        self.queue.run(starts, self.told)
+        self.queue.run([job for name in setups for job in self.plan.checks(name)], self.told)
+        for name, setup in setups.items():
+            lost = [job for job in self.plan.checks(name) if job in self.queue.failed]
+            if lost:
+                self.problems[name] = f"{lost[0].name} failed: {self.queue.failed[lost[0]]}"
+            elif all(job.ended for job in self.plan.checks(name)):
+                try:
+                    why = checks.problem(setup, self.plan.folder / name / CHECKS)
+                except UserError as error:
+                    raise UserError(f"setup {name}: {error}") from None
+                if why:
+                    self.problems[name] = why
+        self.looked()
+
+    def _batch(self, wanted: Sequence[tuple[str, int]]) -> None:
+        """Brings each of these set-ups to so many seeds."""
+        jobs = []
+        for name, number in wanted:
+            had = self.seeds.get(name, 0)
+            seeds = range(self.plan.first + had, self.plan.first + number)
+            jobs += self.plan.jobs(name, seeds)
+            self.seeds[name] = number
+        self.queue.run(jobs, self.told)
+        self.looked()
+
+    def _neediest(self, setups: Sequence[str]) -> str | None:
+        """The set-up that gets the next seeds; None when all have what they need."""
+        needs = {name: self.need(name, self.have(name)) for name in setups}
+        few = [name for name in setups if self.seeds[name] < self.plan.seeds]
+        more = [
+            name
+            for name in setups
+            if name not in few and self.seeds[name] < self.plan.most and (needs[name] or 0) > 1
+        ]
+        return max(few or more, key=lambda name: needs[name] or 0, default=None)
+
+    def have(self, setup: str) -> list[int]:
+        """The seeds that were begun."""
+        return [*range(self.plan.first, self.plan.first + self.seeds.get(setup, 0))]

@@ -1,0 +1,181 @@
+"""What runs say of a claim: checks before training, figures, verdicts, the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workup.core.crossed import crossed_difference
+from workup.core.errors import UserError
+from workup.studies.claims import Claim, Headroom, checks
+from workup.studies.claims.decided import ClaimFinding, Ended, finding
+from workup.studies.claims.page import ClaimVerdicts
+
+PATIENTS = [f"p{k}" for k in range(200)]
+
+
+def claim(**changes: Any) -> Claim:
+    usual = {"id": "one", "place": "Table 1", "says": "A is better", "setup": "s"}
+    return Claim.model_validate({**usual, "better": "a", "than": "b", "margin": 0.05, **changes})
+
+
+def ended(arm: str, seed: int, level: float, curve: Sequence[float | None] = ()) -> Ended:
+    """A run whose policy is right with chance `level`; half of the patients have a cold."""
+    draws = np.random.default_rng([ord(arm), seed]).random(len(PATIENTS))
+    right: list[float | None] = [float(draw < level) for draw in draws]
+    reader: list[float | None] = [float(draw < level + 0.1) for draw in draws]
+    doctors: Mapping[str, Any] = {
+        "trained": {
+            **dict.fromkeys(("questions", "critical", "recall", "repeats"), (right, PATIENTS)),
+            "accuracy": (right, PATIENTS),
+            "exact_reader": (reader, PATIENTS),
+        },
+        "nobody": {"accuracy": ([], [])},  # how `ended` notes a doctor who was not evaluated
+    }
+    diseases = {case: "cold" if k % 2 else "flu" for k, case in enumerate(PATIENTS)}
+    curves = {"accuracy": [*curve], "reward": [*curve]}
+    return Ended(arm, seed, doctors, diseases, curves, None, 60.0)
+
+
+def runs(ours: float, theirs: float, seeds: int = 4) -> list[Ended]:
+    sides = (("a", ours), ("b", theirs))
+    return [ended(arm, seed, level) for arm, level in sides for seed in range(seeds)]
+
+
+def test_the_figure_is_the_crossed_difference_of_the_two_sides() -> None:
+    every = runs(0.8, 0.6)
+    found = finding(claim(), every)
+    sides = [
+        {str(run.seed): run.outcomes["trained"]["accuracy"] for run in every if run.arm == arm}
+        for arm in "ab"
+    ]
+    expected = crossed_difference(*sides, bounds=(0, 1))
+    assert found.difference == expected
+    assert found.verdict == "held"
+    assert found.ours is not None
+    assert found.theirs is not None
+    assert found.ours - found.theirs == pytest.approx(expected.mean)
+    assert found.each is not None
+    assert np.mean([*found.each.values()]) == pytest.approx(expected.mean)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "lower", "verdict"),
+    [
+        (0.8, 0.6, False, "held"),
+        (0.8, 0.6, True, "refuted"),
+        (0.6, 0.8, False, "refuted"),
+        (0.6, 0.8, True, "held"),
+        (0.7, 0.7, False, "undecided"),
+    ],
+)
+def test_the_direction_decides(ours: float, theirs: float, lower: bool, verdict: str) -> None:
+    found = finding(claim(lower=lower, margin=0.01), runs(ours, theirs))
+    assert found.verdict.startswith(verdict)
+
+
+def test_two_seeds_give_no_verdict() -> None:
+    assert finding(claim(), runs(0.9, 0.2, seeds=2)).verdict == "undecided, 2 of at least 3 seeds"
+
+
+def test_a_disease_keeps_its_patients_and_an_unknown_one_is_named() -> None:
+    found = finding(claim(where="flu"), runs(0.8, 0.6))
+    assert found.difference is not None
+    assert found.difference.patients == len(PATIENTS) // 2
+    unknown = finding(claim(where="flue"), runs(0.8, 0.6))
+    assert unknown.verdict == "not run"
+    assert "flu" in unknown.reason
+
+
+def test_a_side_can_have_another_measure_or_be_a_number() -> None:
+    reader = finding(claim(measure="exact_reader", than="a", than_measure="accuracy"), runs(0.6, 0))
+    assert reader.difference is not None
+    assert reader.difference.mean == pytest.approx(0.1, abs=0.03)
+    number = finding(claim(than=0.5), runs(0.8, 0))
+    assert (number.verdict, number.theirs) == ("held", 0.5)
+
+
+def test_curves_are_compared_by_the_updates_that_both_made() -> None:
+    ours = [ended("a", seed, 0.5, [0.1 * seed, 0.5, None, 0.9]) for seed in range(4)]
+    theirs = [ended("b", seed, 0.5, [0.1 * seed, 0.3]) for seed in range(4)]
+    found = finding(claim(measure="reward", curve=True), [*ours, *theirs])
+    assert found.difference is not None
+    assert found.difference.mean == pytest.approx(0.1)
+    assert found.difference.patients == 0
+
+
+def test_what_has_no_run_says_so() -> None:
+    assert finding(claim(), []).reason == "no run of both sides has ended"
+    assert finding(claim(), runs(0.8, 0.6), "no room").verdict == "could not show it"
+    assert finding(claim(cannot="none at hand"), []).reason == "none at hand"
+    nobody = finding(claim(better="a @ nobody"), [ended("a", 0, 0.5), ended("b", 0, 0.5)])
+    assert nobody.verdict == "not run"
+
+
+GROUPS = st.lists(st.lists(st.floats(-2, 2), min_size=1, max_size=5), min_size=1, max_size=5)
+
+
+@given(GROUPS)
+def test_variance_within_groups_is_that_of_every_pair(groups: list[list[float]]) -> None:
+    """Σ (x − x̄)² of n values is the sum over pairs of (x_i − x_j)² divided by n."""
+    pairs = sum(
+        (one - other) ** 2 / len(group)
+        for group in groups
+        for k, one in enumerate(group)
+        for other in group[k + 1 :]
+    )
+    assert checks.within(groups) == pytest.approx(pairs, abs=1e-9)
+
+
+def test_a_part_that_is_not_paid_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def paid(part: list[list[float]], whole: list[list[float]]) -> str:
+        monkeypatch.setattr(checks, "payments", lambda name, run: (part, whole))
+        return checks.unpaid("φ", None)  # type: ignore[arg-type]
+
+    assert "pays 0.005 an episode" in paid([[0.01, 0.0]], [[1.0, 0.0]])
+    assert "has 1% of the variance" in paid([[0.1, 0.0]], [[1.0, 0.0]])
+    assert "has 0% of the variance" in paid([[0.5, 0.5]], [[1.0, 0.0]])
+    assert paid([[0.5, 0.0]], [[1.0, 0.0]]) == ""
+
+
+def test_a_set_up_needs_room_between_its_anchors() -> None:
+    headroom = Headroom(measure="accuracy", high="greedy", low="random", least=0.1)
+
+    def summary(high: float, low: float) -> dict[str, Any]:
+        levels = {"greedy": high, "random": low}
+        return {"doctors": {name: {"accuracy": {"mean": mean}} for name, mean in levels.items()}}
+
+    assert checks.lacks_room(headroom, summary(0.9, 0.7)) == ""
+    assert "only .05 above" in checks.lacks_room(headroom, summary(0.75, 0.7))
+    with pytest.raises(UserError, match="no accuracy of 'greedy'; there are random"):
+        checks.lacks_room(headroom, {"doctors": {"random": {"accuracy": {"mean": 1.0}}}})
+
+
+def verdicts(*findings: ClaimFinding) -> ClaimVerdicts:
+    every = runs(0.8, 0.6)
+    about, typed = {"s": "A set-up"}, {"s": {"a": "workup train a", "b": "workup train b"}}
+    return ClaimVerdicts("Toy", "tiny", findings, {"s": every}, about, typed)
+
+
+@pytest.mark.drawn
+def test_the_page_has_every_claim_and_its_picture(tmp_path: Path) -> None:
+    every = runs(0.8, 0.6)
+    found = verdicts(
+        finding(claim(reported=0.1), every),
+        finding(claim(id="two", lower=True), every),
+        finding(claim(id="three", cannot="none at hand"), []),
+    )
+    page = found.write(tmp_path, "claims", "Which?").read_text(encoding="utf-8")
+    for text in ("held", "refuted", "none at hand", "A set-up", "workup train b", "<svg"):
+        assert text in page
+    assert found.counts == {"held": 1, "refuted": 1, "could not show it": 1}
+    kept = found.as_json()
+    assert [each["id"] for each in kept["claims"]] == ["one", "two", "three"]
+    assert kept["setups"]["s"]["arms"]["a"]["seeds"] == [0, 1, 2, 3]
+    assert "p17" not in (tmp_path / "claims.json").read_text()

@@ -1,0 +1,250 @@
+"""`workup claims`: the queue of runs, which seeds come next, and a whole file of claims."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Call
+
+from workup.cli.claims import seconds
+from workup.core.errors import UserError
+from workup.studies import claims
+from workup.studies.claims.queue import PROGRAM, ClaimRun, Queue
+from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
+
+FILE = """
+paper: Toy
+setups:
+  clinic:
+    about: "Two rewards, three updates"
+    arms: {crit: craft, outcome: outcome}
+    scales: {tiny: {words: "--cases clinic:s max_tokens=8 steps=3 sft.steps=6 batch=2 group=2
+      evaluation.cases=12 evaluation.untrained=false"}}
+claims:
+  - {id: asks, place: Table 1, says: "Crit asks more", setup: clinic, measure: questions,
+     better: crit, than: outcome, margin: 0.5, reported: 1.2}
+  - {id: fewer, place: Table 1, says: "Crit repeats less", setup: clinic, measure: repeats,
+     better: crit, than: outcome, lower: true}
+  - {id: doctor, place: Table 1, says: "The greedy doctor is better", setup: clinic,
+     measure: accuracy, better: crit @ greedy information, than: crit}
+  - {id: faster, place: Fig. 1, says: "It learns faster", setup: clinic, measure: reward,
+     better: crit, than: outcome, curve: true}
+  - {id: level, place: Sec. 4, says: "Its reader is above a half", setup: clinic,
+     measure: exact_reader, better: crit, than: 0.5}
+  - {id: frontier, place: Sec. 4, says: "It is like others", cannot: "they are not at hand"}
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    file = tmp_path / "toy.yaml"
+    file.write_text(FILE, encoding="utf-8")
+    return file
+
+
+def test_a_file_is_run_interrupted_and_run_on(toy: Path, tmp_path: Path, call: Call) -> None:
+    """Two seeds of two arms; the first command is ended in the middle of a run."""
+    words = ["claims", str(toy), "--seeds", "2", "--jobs", "2", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "COLUMNS": "120"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
+    begun = tmp_path / "out" / "clinic" / "crit-1" / "metrics.jsonl"
+    while not begun.exists() and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate()
+    assert process.returncode == 130, said
+    assert "the same command goes on" in said
+    assert not begun.with_name("summary.json").exists()
+
+    status, out, err = call(*words)
+    assert status == 0, err
+    assert "page" in out
+    found = json.loads((tmp_path / "out" / "claims.json").read_text())
+    by_id = {each["id"]: each for each in found["claims"]}
+    assert by_id["frontier"]["verdict"] == "could not show it"
+    assert by_id["frontier"]["reason"] == "they are not at hand"
+    assert by_id["doctor"]["verdict"] == "held"
+    assert by_id["doctor"]["difference"]["seeds"] == 2
+    assert by_id["faster"]["difference"]["patients"] == 0
+    assert set(by_id["asks"]["by_seed"]) == {"0", "1"}
+    assert found["counts"]["could not show it"] == 1
+    assert found["setups"]["clinic"]["commands"]["crit"].startswith("workup train craft --cases")
+    assert found["made"]["workup"]
+    page = (tmp_path / "out" / "claims.html").read_text(encoding="utf-8")
+    assert "Its reader is above a half" in page
+    runs = sorted(path.name for path in (tmp_path / "out" / "clinic").iterdir() if path.is_dir())
+    assert runs == ["crit-0", "crit-1", "outcome-0", "outcome-1"]
+
+    before = [(tmp_path / "out" / "clinic" / run / "summary.json").stat() for run in runs]
+    status, _, err = call(*words)
+    assert status == 0, err
+    after = [(tmp_path / "out" / "clinic" / run / "summary.json").stat() for run in runs]
+    assert [each.st_mtime_ns for each in before] == [each.st_mtime_ns for each in after]
+
+
+def test_a_run_that_fails_is_told_and_the_others_go_on(
+    toy: Path, tmp_path: Path, call: Call
+) -> None:
+    toy.write_text(FILE.replace("outcome: outcome}", "outcome: outcome max_tokens=0}"))
+    status, out, err = call("claims", toy, "--seeds", "1", "--out", tmp_path / "out")
+    assert status == 0, err
+    assert "clinic/outcome-0  failed: error: setting 'max_tokens'" in out
+    found = json.loads((tmp_path / "out" / "claims.json").read_text())
+    verdicts = {each["id"]: each["verdict"] for each in found["claims"]}
+    assert verdicts["asks"] == "not run"
+    assert verdicts["doctor"] != "not run"
+    assert list(found["failed"]) == ["clinic/outcome-0"]
+
+
+def test_dry_shows_commands_and_hours(call: Call, tmp_path: Path) -> None:
+    status, out, err = call("claims", "craft", "--dry", "--scale", "small", "--seeds", "2")
+    assert status == 0, err
+    assert "workup train craft --policy smollm2" in out
+    assert "--policy runs/claims/craft-small/clinic/start seed=1" not in out
+    assert "--policy runs/claims/craft-small/clinic/start seed=0" in out
+    assert "hours in all" in out
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["crft"], "Did you mean 'craft'"),
+        (["nowhere.yaml"], "nowhere.yaml: no such file"),
+        (["craft", "--only", "crit-above-recal"], "Did you mean 'crit-above-recall'"),
+        (["craft", "--scale", "huge"], "write tiny, small, paper"),
+        (["craft", "--budget", "2x"], "as in 90s, 30m or 2h"),
+        (["craft", "seed=3"], "seed= is decided"),
+        (["craft", "steps"], "no setting"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(words: Sequence[str], said: str, call: Call) -> None:
+    status, out, err = call("claims", *words, "--dry")
+    assert (status, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "setup: clinic, measure: questions",
+            "setup: clnic, measure: questions",
+            "no setup 'clnic'",
+        ),
+        ("better: crit, than: 0.5", "better: crti, than: 0.5", "did you mean crit"),
+        ("id: fewer", "id: asks", "'asks' stands twice"),
+        ("better: crit, than: outcome, curve: true", "curve: true", "better, than is missing"),
+        ("curve: true", "curv: true", "claims.3.curv"),
+        ("arms: {", 'arms: {odd: "craft \'", ', "as a shell reads it"),
+    ],
+)
+def test_a_bad_file_is_told_with_its_place(
+    old: str, new: str, said: str, toy: Path, call: Call
+) -> None:
+    toy.write_text(FILE.replace(old, new), encoding="utf-8")
+    status, _, err = call("claims", toy, "--dry")
+    assert status == 2
+    assert said in err
+    assert err.startswith(f"error: {toy}")
+    assert err.count("\n") == 1
+
+
+def test_every_built_in_claim_is_listed(call: Call) -> None:
+    status, out, err = call("claims")
+    assert status == 0, err
+    for name in claims.names():
+        assert f"workup claims {name}" in out
+        for claim in claims.read(name).claims:
+            assert claim.id in out
+
+
+def test_times_are_read() -> None:
+    assert [seconds(text) for text in (None, "90s", "30m", "2h", "1.5h")] == [
+        *(None, 90, 1800, 7200, 5400)
+    ]
+    for text in ("2", "h", "-1h", "0h", "1e3h", "2d"):
+        with pytest.raises(UserError):
+            seconds(text)
+
+
+class Pretended(Queue):
+    """A queue whose jobs end at once; `done` are their names in order."""
+
+    def __init__(self, workers: int = 2, budget: float | None = None) -> None:
+        super().__init__(workers, budget)
+        self.done: list[str] = []
+
+    def run(self, jobs: Sequence[ClaimRun], told: Any) -> None:
+        self.done += [job.name for job in jobs]
+
+
+PAPER = claims.Paper.model_validate(
+    {
+        "paper": "Two",
+        "setups": {
+            name: {"about": name, "arms": {"a": "craft"}, "scales": {"tiny": {"words": ""}}}
+            for name in ("first", "second")
+        },
+        "claims": [
+            {"id": name, "place": "", "says": "", "setup": name, "better": "a", "than": 0.5}
+            for name in ("first", "second")
+        ],
+    }
+)
+
+
+def order(needs: dict[str, float], seeds: int, most: int = 0) -> list[str]:
+    queue = Pretended()
+    plan = ClaimsPlan(PAPER, "tiny", Path("nowhere"), seeds, most=most)
+    trial = ClaimTrial(plan, queue, lambda name, have: needs[name], lambda job: None, lambda: None)
+    trial.run()
+    return queue.done
+
+
+def test_every_set_up_gets_three_seeds_before_any_gets_more() -> None:
+    found = order({"first": 1.0, "second": 5.0}, 5)
+    assert found[:6] == [*(f"first/a-{k}" for k in range(3)), *(f"second/a-{k}" for k in range(3))]
+    assert found[6:8] == ["second/a-3", "second/a-4"]
+    assert found[8:] == ["first/a-3", "first/a-4"]
+
+
+def test_seeds_are_added_where_the_effect_could_not_be_found() -> None:
+    found = order({"first": 0.9, "second": 1.1}, 3, most=6)
+    assert found[6:] == ["second/a-3", "second/a-4", "second/a-5"]
+    assert order({"first": 0.9, "second": 1.0}, 3, most=6)[6:] == []
+
+
+def test_a_run_waits_for_the_warm_start_of_its_kin() -> None:
+    jobs = [ClaimRun(Path(name), (), kin) for name, kin in (("a", "0"), ("b", "0"), ("c", "1"))]
+    queue = Queue(2)
+    queue._running[jobs[0]] = None  # type: ignore[assignment]
+    assert queue.following(jobs[1:]) == 1
+    assert queue.following(jobs[1:2]) == 0
+
+
+def test_no_run_begins_that_would_not_end_in_time() -> None:
+    queue = replace(Queue(1, 100.0))
+    assert queue.has_time()
+    queue._lengths = [50.0, 70.0]
+    queue.began = time.monotonic() - 30
+    assert queue.has_time()
+    queue.began = time.monotonic() - 50
+    assert not queue.has_time()

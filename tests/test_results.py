@@ -1,0 +1,170 @@
+"""Tables of measured figures: what is kept of runs, and that pages show it and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from workup.core.errors import UserError
+from workup.runs import Run
+from workup.runs.words import plus_minus
+
+ROOT = Path(__file__).parents[1]
+MEASURED = re.compile(r"(?<![\w/.{(-])[+−]?\.\d\d\b(?!\d)|[±] ?\.?\d")
+"""How a measured share is written: ".57", "+.05", "± .03"."""
+
+CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+
+EXPLAINED = {  # pages that explain how an interval is computed and read, with examples
+    "docs/evaluation.md",
+    "docs/start.md",
+    "docs/review.md",
+    "src/workup/methods/promed/README.md",  # a default
+}
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT))
+    return import_module("docs.site.results")
+
+
+def test_pages_show_what_was_kept(results: ModuleType) -> None:
+    for page, text in results.written().items():
+        assert page.read_text(encoding="utf-8") == text, f"{page}: type make results"
+
+
+def test_kept_results_name_no_folder_of_a_machine() -> None:
+    for file in (ROOT / "results").glob("*.json"):
+        assert not re.search(r"(?<![\w.])/(tmp|home|work|root)\b", file.read_text()), file
+
+
+def test_no_other_page_types_a_measured_figure() -> None:
+    pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/adapters/*.md")]
+    pages += [*ROOT.glob("docs/methods/*.md"), *ROOT.glob("src/**/README.md")]
+    found = [
+        f"{page.relative_to(ROOT)}: {line}"
+        for page in pages
+        if str(page.relative_to(ROOT)) not in EXPLAINED
+        for line in CODE.sub("", page.read_text(encoding="utf-8")).splitlines()
+        if MEASURED.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", [".57 ± .03", "by .05 to .10", "+.03", "**.77**", "9.0 ± 0.2"])
+def test_a_typed_figure_is_seen(text: str) -> None:
+    assert MEASURED.search(text)
+
+
+@pytest.mark.parametrize("text", ["lr=.003", "version 3.11.7", "a.10", "0.57", "p.25"])
+def test_what_is_no_figure_is_not(text: str) -> None:
+    assert not MEASURED.search(text)
+
+
+def estimate(mean: float) -> dict[str, Any]:
+    return {"mean": mean, "low": mean - 0.03, "high": mean + 0.03, "n": 100, "missing": 0}
+
+
+KEPT = {
+    "seeds": [0, 1],
+    "made": {"ended": "2026-01-02T03:04", "processor": "A", "commit": "abcdef0123456"},
+    "doctors": {
+        "trained": {"cases": 1000, "accuracy": estimate(0.66), "questions": estimate(6.5)},
+        "random doctor": {"cases": 1000, "accuracy": estimate(0.5)},
+    },
+}
+CLAIMS = {
+    "paper": "Toy",
+    "scale": "tiny",
+    "command": "workup claims toy",
+    "made": KEPT["made"],
+    "counts": {"held": 2, "undecided": 1, "not run": 1},
+    "claims": [],
+    "setups": {},
+    "failed": {},
+}
+
+
+@pytest.fixture
+def kept(results: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with two results."""
+    (tmp_path / "results").mkdir()
+    (tmp_path / "docs/results").mkdir(parents=True)
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "KEPT", tmp_path / "results")
+    (tmp_path / "results/runs.json").write_text(json.dumps(KEPT))
+    (tmp_path / "results/claims-toy.json").write_text(json.dumps(CLAIMS))
+    return tmp_path
+
+
+def test_a_mark_becomes_a_table_and_the_text_around_stays(results: ModuleType, kept: Path) -> None:
+    page = kept / "README.md"
+    page.write_text(
+        "Before\n\n<!-- result runs doctors accuracy questions -->\nold\n<!-- end of result -->\n"
+        "\nBetween\n\n<!-- result claims -->\n<!-- end of result -->\nAfter\n"
+    )
+    text = results.written()[page]
+    assert text.startswith("Before\n\n<!-- result runs doctors accuracy questions -->\n|")
+    assert "old" not in text
+    assert "| **trained** | **.66 ±.03** | **6.5** |" in text
+    assert "| random doctor | .50 ±.03 | – |" in text
+    assert "1,000 patients, seeds 0, 1; measured 2026-01-02 on A, commit abcdef012." in text
+    assert "| [Toy](docs/results/claims-toy.md) | tiny | 4 | 2 | 0 | 0 | 1 | 0 | 1 |" in text
+    assert text.endswith("<!-- end of result -->\nAfter\n")
+    page.write_text(text)
+    assert results.written()[page] == text
+
+
+def test_a_paper_has_a_page_of_its_own(results: ModuleType, kept: Path) -> None:
+    (kept / "README.md").write_text("")
+    text = results.written()[kept / "docs/results/claims-toy.md"]
+    assert text.startswith("# Toy: its claims")
+    assert "workup claims toy" in text
+
+
+@pytest.mark.parametrize("words", ["nothing doctors accuracy", "runs", "runs tables accuracy"])
+def test_a_wrong_mark_is_told(words: str, results: ModuleType, kept: Path) -> None:
+    (kept / "README.md").write_text(f"<!-- result {words} -->\n<!-- end of result -->\n")
+    with pytest.raises(UserError, match=r"README\.md: 'result"):
+        results.written()
+
+
+def test_runs_are_kept_whole_and_only_with_their_like(
+    results: ModuleType, tmp_path: Path, run_folders: list[Path]
+) -> None:
+    found = results.take("toy", run_folders[:2])
+    assert found["seeds"] == [0, 1]
+    alone = results.take("toy", run_folders[:1])
+    with Run.open(run_folders[0]) as run:
+        assert alone["doctors"] == (run.summary or {})["doctors"]
+    assert set(found["doctors"]) == set(alone["doctors"])
+    assert plus_minus(
+        "accuracy", results.Crossed.from_json(found["doctors"]["trained"]["accuracy"])
+    )
+    with pytest.raises(UserError, match="small letters"):
+        results.take("To y", run_folders)
+    with pytest.raises(UserError, match="more than their seed"):
+        results.take("toy", [run_folders[0], run_folders[2]])
+
+
+@pytest.fixture(scope="module")
+def run_folders(tmp_path_factory: pytest.TempPathFactory, shared_cache: None) -> list[Path]:
+    """Two runs that differ by their seed, and one with another rate."""
+    import workup
+
+    folder = tmp_path_factory.mktemp("runs")
+    usual = {
+        **{"cases": "clinic:xs", "max_tokens": 8, "steps": 1, "sft": {"steps": 2}},
+        **{"batch": 2, "group": 2, "evaluation": {"cases": 6}, "quiet": True},
+    }
+    changes = ({"seed": 0}, {"seed": 1}, {"seed": 0, "lr": 1e-4})
+    for number, change in enumerate(changes):
+        workup.train("craft", out=folder / str(number), **{**usual, **change})
+    return [folder / str(number) for number in range(3)]
