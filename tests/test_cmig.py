@@ -448,16 +448,6 @@ def test_without_tokens_igpo_reads_the_text() -> None:
 def test_turn_credit_is_a_discounted_sum_of_standardised_rewards(
     rewards: list[list[float]], gamma: float
 ) -> None:
-    group = tuple(
-        Episode(
-            FLU,
-            (),
-            (Turn((1,), Completion("", (2,), (-1.0,)), Action("search"), Observation()),)
-            * len(one),
-            Ending.DIAGNOSED,
-        )
-        for one in rewards
-    )
     pool = [value for one in rewards for value in one]
     z = [
         [
@@ -470,9 +460,32 @@ def test_turn_credit_is_a_discounted_sum_of_standardised_rewards(
         [sum(gamma**k * after for k, after in enumerate(one[t:])) for t in range(len(one))]
         for one in z
     ]
-    (found,) = turn_credit(gamma)((group,), [[Score(tuple(one)) for one in rewards]], alone)
-    for mine, theirs in zip(found, expected, strict=True):
+    for mine, theirs in zip(credited(rewards, gamma), expected, strict=True):
         assert mine == pytest.approx(theirs, abs=1e-4 + 1e-6 / max(stdev(pool), 1e-6))
+
+
+def credited(rewards: Sequence[Sequence[float]], gamma: float = 1.0) -> Sequence[Sequence[float]]:
+    """The credit by turns of one group, whose episodes have these rewards by turn."""
+    turn = Turn((1,), Completion("", (2,), (-1.0,)), Action("search"), Observation())
+    group = tuple(Episode(FLU, (), (turn,) * len(one), Ending.DIAGNOSED) for one in rewards)
+    (found,) = turn_credit(gamma)((group,), [[Score(tuple(one)) for one in rewards]], alone)
+    return found
+
+
+@given(
+    st.integers(1, 6), st.integers(0, 6), st.integers(1, 6), st.sampled_from([0.0, 0.4, 1.0, 1.6])
+)
+def test_by_turns_a_second_search_has_to_make_half_of_the_format_reward(
+    once: int, wrong: int, right: int, w_f: float
+) -> None:
+    # Nobody is right after one search. After two, some are.
+    rewards = [[0, w_f]] * once + [[0, 0, w_f]] * wrong + [[0, 0, w_f + 1]] * right
+    first = [turns[0] for turns in credited(rewards)]
+    p, gained = right / (wrong + right), mean(first[once:]) - mean(first[:once])
+    if p == pytest.approx(w_f / 2):
+        assert gained == pytest.approx(0, abs=1e-9)
+    else:
+        assert (gained > 0) == (p > w_f / 2)
 
 
 # --- hard and soft variants (CM-14) ---
