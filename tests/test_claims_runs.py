@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import Call
+from waiting import until
 
 from workup.cli.claims import seconds
 from workup.core.errors import UserError
@@ -64,8 +63,7 @@ def test_a_file_is_run_interrupted_and_run_on(toy: Path, tmp_path: Path, call: C
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     begun = tmp_path / "out" / "clinic" / "crit-1" / "metrics.jsonl"
-    while not begun.exists() and process.poll() is None:
-        time.sleep(0.02)
+    until(begun.exists, process)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate()
     assert process.returncode == 130, said
@@ -242,10 +240,11 @@ def test_a_run_waits_for_the_warm_start_of_its_kin() -> None:
 
 
 def test_no_run_begins_that_would_not_end_in_time() -> None:
-    queue = replace(Queue(1, 100.0))
+    now = [1000.0]
+    queue = Queue(1, 100.0, clock=lambda: now[0])
     assert queue.has_time()
     queue._lengths = [50.0, 70.0]
-    queue.began = time.monotonic() - 30
+    now[0] += 40
     assert queue.has_time()
-    queue.began = time.monotonic() - 50
+    now[0] += 1
     assert not queue.has_time()

@@ -89,9 +89,13 @@ class Queue:
     workers: int
     budget: float | None = None
     failed: dict[ClaimRun, str] = field(default_factory=dict)
-    began: float = field(default_factory=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
+    began: float = field(init=False)
     _running: dict[ClaimRun, subprocess.Popen[bytes]] = field(default_factory=dict)
     _lengths: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
 
     def run(self, jobs: Sequence[ClaimRun], told: Callable[[ClaimRun], object]) -> None:
         """Runs all `jobs`; `told` is called with each that has ended or failed.
@@ -115,7 +119,7 @@ class Queue:
     @property
     def spent(self) -> float:
         """Seconds since the queue began."""
-        return time.monotonic() - self.began
+        return self.clock() - self.began
 
     @property
     def length(self) -> float:

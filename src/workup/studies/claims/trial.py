@@ -22,6 +22,7 @@ BOUNDS = 3
 """Seeds of the bounds, at most: no claim compares them."""
 
 CHECKS = "checks"
+PAPER = "paper"
 START = "start"
 
 
@@ -60,10 +61,14 @@ class ClaimsPlan:
         return [each for each in self.paper.claims if each.setup == setup and not each.cannot]
 
     def arms(self, setup: str) -> list[str]:
-        """The arms that its claims compare, then the bounds."""
+        """The arms that its claims compare, then the bounds.
+
+        A paper's own configuration has none: they need the built-in clinic's probabilities.
+        """
         chosen = self.setups[setup]
         used = {parted(side)[0] for claim in self.claims(setup) for side in claim.sides}
-        return [*(arm for arm in chosen.arms if arm in used), *chosen.bounds]
+        bounds = [] if chosen.scales[self.scale].arms or self.scale == PAPER else chosen.bounds
+        return [*(arm for arm in chosen.arms if arm in used), *bounds]
 
     def start(self, setup: str) -> ClaimRun | None:
         """The run with whose policy all arms of this set-up begin; None where there is none."""
