@@ -122,6 +122,12 @@ def test_a_mark_becomes_a_table_and_the_text_around_stays(results: ModuleType, k
     assert results.written()[page] == text
 
 
+def test_without_claims_the_page_says_so(results: ModuleType, kept: Path) -> None:
+    (kept / "results/claims-toy.json").unlink()
+    (kept / "README.md").write_text("<!-- result claims -->\n<!-- end of result -->\n")
+    assert "No paper has been decided yet." in results.written()[kept / "README.md"]
+
+
 def test_a_paper_has_a_page_of_its_own(results: ModuleType, kept: Path) -> None:
     (kept / "README.md").write_text("")
     text = results.written()[kept / "docs/results/claims-toy.md"]

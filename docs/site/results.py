@@ -187,6 +187,8 @@ def _papers(beside: Path) -> str:
         link = f"[{found['paper']}]({os.path.relpath(page, beside.parent)})"
         cells = [str(counts.get(key, 0)) for key in VERDICTS]
         rows.append([link, found["scale"], str(sum(counts.values())), *cells, str(others)])
+    if not rows:
+        return "No paper has been decided yet."
     return _markdown(["paper", "scale", "claims", *VERDICTS, "not run"], rows, words=2)
 
 
