@@ -215,7 +215,8 @@ def _by(found: Mapping[str, Any]) -> str:
     made = found["made"]
     where = made.get("accelerator") or made.get("processor", "a processor")
     day = str(made.get("ended", made.get("started", "")))[:10]
-    return f"measured {day} on {where}, commit {str(made.get('commit', '–'))[:9]}"
+    commits = [each[:9] for each in str(made.get("commit", DASH)).split(", ")]
+    return f"measured {day} on {where}, commit {', '.join(commits)}"
 
 
 def _markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:

@@ -46,6 +46,7 @@ class Ended:
     curves: Mapping[str, Sequence[float | None]]
     learning: Learning | None
     seconds: float
+    commit: str = ""
 
     @property
     def rising(self) -> bool:
@@ -118,6 +119,7 @@ def ended(folder: Path, arm: str, seed: int, claims: Sequence[Claim]) -> Ended:
             {name: [line.get(name) for line in lines] for name in curves | {"accuracy"}},
             Learning.from_json(entry) if entry else None,
             float(summary["seconds"]),
+            str(run.versions.get("commit") or ""),
         )
 
 

@@ -110,7 +110,7 @@ class Deciding:
         failed = {job.name: why for job, why in self.queue.failed.items()}
         return ClaimVerdicts(
             *(self.plan.paper.paper, self.plan.scale, findings, runs, about, typed, failed),
-            made(self.plan.first),
+            made(self.plan.first, [each for found in runs.values() for each in found]),
         )
 
     def write(self) -> ClaimVerdicts:
@@ -141,8 +141,13 @@ class Deciding:
         return open_ones * self.queue.length / self.queue.workers
 
 
-def made(seed: int) -> Mapping[str, Any]:
-    """When, with which version and on what kind of machine: what a result is kept with."""
+def made(seed: int, runs: Sequence[Ended]) -> Mapping[str, Any]:
+    """When, with which version and on what kind of machine: what a result is kept with.
+
+    `commit` is that of the runs; all of them where they differ.
+    """
     found = versions({"first": seed})
     kept = {name: found[name] for name in MADE if found.get(name) is not None}
+    if commits := sorted({run.commit[:9] for run in runs if run.commit}):
+        kept["commit"] = ", ".join(commits)
     return {**kept, "ended": datetime.now(UTC).isoformat(timespec="seconds")}
