@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from workup.core.crossed import crossed_difference
 from workup.core.errors import UserError
+from workup.report.curves import Curve
+from workup.report.sheets import Sheet
 from workup.studies.claims import Claim, Headroom, checks
 from workup.studies.claims.decided import ClaimFinding, Ended, finding
 from workup.studies.claims.page import ClaimVerdicts
@@ -39,8 +43,8 @@ def ended(arm: str, seed: int, level: float, curve: Sequence[float | None] = ())
         "nobody": {"accuracy": ([], [])},  # how `ended` notes a doctor who was not evaluated
     }
     diseases = {case: "cold" if k % 2 else "flu" for k, case in enumerate(PATIENTS)}
-    curves = {"accuracy": [*curve], "reward": [*curve]}
-    return Ended(arm, seed, doctors, diseases, curves, None, 60.0)
+    steps = Curve(arm, [{"accuracy": height, "reward": height} for height in curve])
+    return Ended(arm, seed, doctors, diseases, steps, None, 60.0)
 
 
 def runs(ours: float, theirs: float, seeds: int = 4) -> list[Ended]:
@@ -179,3 +183,10 @@ def test_the_page_has_every_claim_and_its_picture(tmp_path: Path) -> None:
     assert [each["id"] for each in kept["claims"]] == ["one", "two", "three"]
     assert kept["setups"]["s"]["arms"]["a"]["seeds"] == [0, 1, 2, 3]
     assert "p17" not in (tmp_path / "claims.json").read_text()
+
+
+def test_a_table_of_words_alone_is_printed() -> None:
+    printed = Console(file=io.StringIO(), width=60)
+    Sheet(("claim", "why"), [("one", "none at hand")], words=2).show(printed)
+    assert isinstance(printed.file, io.StringIO)
+    assert "none at hand" in printed.file.getvalue()

@@ -148,7 +148,7 @@ def test_mistakes_are_told_in_one_line(words: Sequence[str], said: str, call: Ca
             "setup: clnic, measure: questions",
             "no setup 'clnic'",
         ),
-        ("better: crit, than: 0.5", "better: crti, than: 0.5", "did you mean crit"),
+        ("better: crit, than: 0.5", "better: crti, than: 0.5", "did you mean 'crit'"),
         ("id: fewer", "id: asks", "'asks' stands twice"),
         ("better: crit, than: outcome, curve: true", "curve: true", "better, than is missing"),
         ("curve: true", "curv: true", "claims.3.curv"),
@@ -213,7 +213,7 @@ PAPER = claims.Paper.model_validate(
 def order(needs: dict[str, float], seeds: int, most: int = 0) -> list[str]:
     queue = Pretended()
     plan = ClaimsPlan(PAPER, "tiny", Path("nowhere"), seeds, most=most)
-    trial = ClaimTrial(plan, queue, lambda name, have: needs[name], lambda job: None, lambda: None)
+    trial = ClaimTrial(plan, queue, needs.get, lambda job: None, lambda: None)
     trial.run()
     return queue.done
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from workup.core.crossed import Crossed
+from workup.core.crossed import Crossed, Decision
 from workup.core.errors import UserError, WorkupError
 from workup.core.statistics import Estimate
 from workup.metrics.known import metric
@@ -36,14 +36,15 @@ from workup.runs import Run
 from workup.runs.machine import MADE
 from workup.runs.summary import describe_seeds
 from workup.runs.words import DASH, cell, number, plus_minus
+from workup.studies.claims.decided import CANNOT, NOT_RUN
+from workup.studies.claims.deciding import NAME as CLAIMS
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "results"
-CLAIMS = "claims"
 MARK = re.compile(
     r"(?P<head><!-- result (?P<words>[^>\n]+) -->\n).*?(?P<end><!-- end of result -->)", re.DOTALL
 )
-VERDICTS = ("held", "refuted", "equal within the margin", "undecided", "could not show it")
+VERDICTS = (*map(str, Decision), CANNOT)
 
 
 def take(name: str, folders: Sequence[Path]) -> dict[str, Any]:
@@ -122,17 +123,15 @@ def _verdicts(found: Mapping[str, Any]) -> str:
         if gap is None:
             rows.append([f"{each['says']} ({each['place']})", *_without(each)])
             continue
-        reported = each.get("reported")
-        if reported is not None and each.get("lower"):
-            reported = -abs(reported)
+        expected = each["expected"]
         rows.append(
             [
                 f"{each['says']} ({each['place']})",
                 f"**{each['verdict']}**",
-                f"{metric(name).title}: {each['better']} − {each['than']}",
+                each["compared"],
                 gap_text(name, gap),
                 DASH if each["detectable"] is None else number(name, each["detectable"]),
-                DASH if reported is None else signed(name, reported),
+                DASH if expected is None else signed(name, expected),
                 str(gap["seeds"]),
             ]
         )
@@ -189,7 +188,7 @@ def _papers(beside: Path) -> str:
         rows.append([link, found["scale"], str(sum(counts.values())), *cells, str(others)])
     if not rows:
         return "No paper has been decided yet."
-    return _markdown(["paper", "scale", "claims", *VERDICTS, "not run"], rows, words=2)
+    return _markdown(["paper", "scale", "claims", *VERDICTS, NOT_RUN], rows, words=2)
 
 
 def claims_page(found: Mapping[str, Any]) -> str:

@@ -51,7 +51,7 @@ class Sheet:
     def _fitting(self, console: Console) -> Iterator[Table]:
         everything = range(self.words, len(self.headings))
         whole = self._table(everything, wrapped=False)
-        if _width(console, whole) <= console.width:
+        if not everything or _width(console, whole) <= console.width:
             yield whole
             return
         start = self.words

@@ -449,6 +449,18 @@ def merge(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     }
 
 
+def from_file(model: type[T], file: Path) -> T:
+    """A YAML file as `model`.
+
+    Raises UserError as `mapping.load` and `build` do, in one line that begins with the file.
+    """
+    try:
+        return build(model, load(file))
+    except UserError as error:
+        told = str(error)
+        raise UserError(told if told.startswith(str(file)) else f"{file}: {told}") from None
+
+
 def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
     """`values` as `model`.
 

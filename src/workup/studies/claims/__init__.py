@@ -29,14 +29,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from workup.core.errors import UserError, nearest, unknown
-from workup.core.mapping import load
+from workup.core.errors import UserError, unknown
 from workup.metrics.known import metric
-from workup.runs.settings import build
+from workup.runs.settings import from_file
 from workup.runs.words import STAGES
 
 HERE = Path(__file__).parent
@@ -172,11 +171,11 @@ class Paper(ClaimsPart):
             if claim.cannot:
                 continue
             if claim.setup not in self.setups:
-                raise ValueError(_unknown(claim, "setup", claim.setup, self.setups))
+                raise ValueError(f"claim {claim.id}: {unknown('setup', claim.setup, self.setups)}")
             arms = self.setups[claim.setup].arms
             for side in claim.sides:
                 if (arm := parted(side)[0]) not in arms:
-                    raise ValueError(_unknown(claim, "arm", arm, arms))
+                    raise ValueError(f"claim {claim.id}: {unknown('arm', arm, arms)}")
         for name, setup in self.setups.items():
             for arm in setup.paid:
                 if arm not in setup.arms:
@@ -216,11 +215,7 @@ def read(spec: str) -> Paper:
         if file.suffix in (".yaml", ".yml") or len(file.parts) > 1:
             raise UserError(f"{spec}: no such file; name a paper ({', '.join(names())})")
         raise unknown("paper", spec, names(), more="or a YAML file of claims")
-    try:
-        return build(Paper, load(file))
-    except UserError as error:
-        told = str(error)
-        raise UserError(told if told.startswith(str(file)) else f"{file}: {told}") from None
+    return from_file(Paper, file)
 
 
 def _twice(keys: Iterator[str]) -> Iterator[tuple[str, int]]:
@@ -229,9 +224,3 @@ def _twice(keys: Iterator[str]) -> Iterator[tuple[str, int]]:
         if key in seen:
             yield key, place
         seen.add(key)
-
-
-def _unknown(claim: Claim, what: str, name: str, known: Mapping[str, Any]) -> str:
-    near = nearest(name, [*known])
-    hint = f"; did you mean {near}?" if near else f"; there are {', '.join(known)}"
-    return f"claim {claim.id}: no {what} '{name}'{hint}"

@@ -13,12 +13,12 @@ from workup.core.crossed import (
     Crossed,
     Decision,
     area_difference,
-    by_seed,
     crossed_difference,
     decide,
 )
 from workup.core.errors import UserError, unknown
 from workup.core.statistics import Clustered
+from workup.report.curves import Curve, reinforced
 from workup.runs import Run
 from workup.runs.estimates import bounds, value
 from workup.runs.rising import Learning, LearningVerdict
@@ -34,16 +34,17 @@ OWN = ("accuracy", "exact_reader", "questions", "critical", "recall", "repeats")
 
 @dataclass(frozen=True)
 class Ended:
-    """What is kept of one run that has ended: figures by doctor and patient, and its curves.
+    """What is kept of one run that has ended: figures by doctor and patient, and its curve.
 
     `outcomes` has doctor → measure → (values, patients); `diseases` the disease of each patient.
+    `curve` has of each reinforced step the reward, the accuracy and what claims compare.
     """
 
     arm: str
     seed: int
     outcomes: Mapping[str, Mapping[str, Clustered]]
     diseases: Mapping[str, str]
-    curves: Mapping[str, Sequence[float | None]]
+    curve: Curve
     learning: Learning | None
     seconds: float
     commit: str = ""
@@ -95,7 +96,7 @@ def ended(folder: Path, arm: str, seed: int, claims: Sequence[Claim]) -> Ended:
     ]
     wanted = {(doctor, measure) for of, doctor, measure in sides if of == arm}
     wanted |= {(TRAINED, measure) for measure in OWN}
-    curves = {claim.measure for claim in claims if claim.curve}
+    drawn = {claim.measure for claim in claims if claim.curve} | {"reward", "accuracy"}
     with Run.open(folder) as run:
         found: dict[str, dict[str, Clustered]] = {}
         diseases: dict[str, str] = {}
@@ -108,7 +109,8 @@ def ended(folder: Path, arm: str, seed: int, claims: Sequence[Claim]) -> Ended:
                 for of, measure in wanted
                 if of == doctor
             }
-        lines = [line for line in run.metrics() if line.get("reward") is not None]
+        steps = reinforced(list(run.metrics()))
+        curve = Curve(arm, [{name: line.get(name) for name in drawn} for line in steps])
         summary = run.summary or {}
         entry = summary.get("learning")
         return Ended(
@@ -116,7 +118,7 @@ def ended(folder: Path, arm: str, seed: int, claims: Sequence[Claim]) -> Ended:
             seed,
             found,
             diseases,
-            {name: [line.get(name) for line in lines] for name in curves | {"accuracy"}},
+            curve,
             Learning.from_json(entry) if entry else None,
             float(summary["seconds"]),
             str(run.versions.get("commit") or ""),
@@ -170,7 +172,7 @@ def _side(
     arm, doctor = parted(side)
     runs = arms.get(arm, {})
     if claim.curve:
-        return {seed: run.curves[measure] for seed, run in runs.items()}
+        return {seed: run.curve.values(measure) for seed, run in runs.items()}
     return {seed: _kept(claim, run, doctor, measure) for seed, run in runs.items()}
 
 
@@ -216,13 +218,11 @@ def _difference(claim: Claim, ours: Side, theirs: Side) -> tuple[Crossed, dict[i
 
 def _level(side: Side) -> float | None:
     """The mean over seeds of one side's figure."""
-    means = []
-    for part in side.values():
-        values = [part] if isinstance(part, float | int) else part
-        if isinstance(values, tuple):
-            values = values[0]
-        known = [each for each in values if each is not None]
-        if known:
-            means.append(fmean(known))
-    found = by_seed(means)
-    return None if math.isnan(found.mean) else found.mean
+    values = [part[0] if isinstance(part, tuple) else part for part in side.values()]
+    return mean_of(each if isinstance(each, float | int) else mean_of(each) for each in values)
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are defined; None if none is."""
+    known = [each for each in values if each is not None]
+    return fmean(known) if known else None

@@ -51,8 +51,7 @@ class Deciding:
             if begin:
                 self._command(begin)
             for arm in self.plan.arms(name):
-                out = self.plan.folder / name / f"{arm}-{self.plan.first}"
-                self._command(ClaimRun(out, self.plan.words(name, arm, self.plan.first), name))
+                self._command(self.plan.run(name, arm, self.plan.first))
             runs = len(self.plan.jobs(name, self.plan.every_seed[: self.plan.seeds]))
             told = [f"{runs} runs: {len(self.plan.arms(name))} arms, {self.plan.seeds} seeds"]
             told += [f"about {size.hours * runs:g} hours in all"] if size.hours else []
@@ -61,13 +60,13 @@ class Deciding:
             self.console.print("; ".join(told) + "\n", markup=False, soft_wrap=True)
 
     def _command(self, job: ClaimRun) -> None:
-        words = shlex.join(["workup", "train", *job.words, "--out", str(job.out)])
-        self.console.print(f"  {words}", markup=False, soft_wrap=True)
+        words = f"  {job.typed} {shlex.join(['--out', str(job.out)])}"
+        self.console.print(words, markup=False, soft_wrap=True)
 
-    def need(self, setup: str, seeds: Sequence[int]) -> float | None:
+    def need(self, setup: str) -> float | None:
         """The largest need among the claims of a set-up."""
         needs = [each.need for each in self.findings(setup) if each.need is not None]
-        return max(needs, default=None) if seeds else None
+        return max(needs, default=None)
 
     def findings(self, setup: str) -> list[ClaimFinding]:
         """What its runs say of every claim of one set-up."""
@@ -79,7 +78,7 @@ class Deciding:
         found, claims = [], self.plan.claims(setup)
         for seed in self.plan.every_seed:
             for arm in self.plan.arms(setup):
-                out = self.plan.folder / setup / f"{arm}-{seed}"
+                out = self.plan.run(setup, arm, seed).out
                 if out not in self._read and summary_of(out) is not None:
                     self._read[out] = decided.ended(out, arm, seed, claims)
                 if out in self._read:
@@ -102,15 +101,14 @@ class Deciding:
         about = {name: setup.about for name, setup in self.plan.setups.items()}
         typed = {
             name: {
-                arm: shlex.join(["workup", "train", *self.plan.words(name, arm, self.plan.first)])
-                for arm in self.plan.arms(name)
+                arm: self.plan.run(name, arm, self.plan.first).typed for arm in self.plan.arms(name)
             }
             for name in self.plan.setups
         }
         failed = {job.name: why for job, why in self.queue.failed.items()}
         return ClaimVerdicts(
             *(self.plan.paper.paper, self.plan.scale, findings, runs, about, typed, failed),
-            made(self.plan.first, [each for found in runs.values() for each in found]),
+            made([each for found in runs.values() for each in found]),
         )
 
     def write(self) -> ClaimVerdicts:
@@ -137,16 +135,17 @@ class Deciding:
         names = [name for name in self.plan.setups if name not in self.trial.problems]
         seeds = range(self.plan.first, self.plan.first + self.plan.seeds)
         jobs = [job for name in names for job in self.plan.jobs(name, seeds)]
-        open_ones = sum(not job.ended and job not in self.queue.failed for job in jobs)
+        known = self._read.keys() | {job.out for job in self.queue.failed}
+        open_ones = sum(job.out not in known and not job.ended for job in jobs)
         return open_ones * self.queue.length / self.queue.workers
 
 
-def made(seed: int, runs: Sequence[Ended]) -> Mapping[str, Any]:
+def made(runs: Sequence[Ended]) -> Mapping[str, Any]:
     """When, with which version and on what kind of machine: what a result is kept with.
 
     `commit` is that of the runs; all of them where they differ.
     """
-    found = versions({"first": seed})
+    found = versions({})
     kept = {name: found[name] for name in MADE if found.get(name) is not None}
     if commits := sorted({run.commit[:9] for run in runs if run.commit}):
         kept["commit"] = ", ".join(commits)

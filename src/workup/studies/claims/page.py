@@ -29,8 +29,8 @@ from workup.report.sheets import Sheet
 from workup.report.tables import gap_text, signed
 from workup.runs.words import DASH, duration, number
 from workup.studies.base.result import Result, Section
-from workup.studies.claims import Claim, ScaleName
-from workup.studies.claims.decided import OWN, ClaimFinding, Ended
+from workup.studies.claims import TRAINED, Claim, ScaleName
+from workup.studies.claims.decided import OWN, ClaimFinding, Ended, mean_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,9 +126,6 @@ class ClaimVerdicts(Result):
             )
         return [*told, *(f"{name} failed: {why}" for name, why in self.failed.items())]
 
-    def figures(self) -> Mapping[str, Any]:
-        return {"figures": [row(each) for each in self.findings], "counts": self.counts}
-
     def as_json(self) -> dict[str, Any]:
         """Findings, levels of the arms, commands and provenance, without any patient's values."""
         return {
@@ -160,6 +157,8 @@ def row(found: ClaimFinding) -> dict[str, Any]:
     gap = found.difference
     return {
         **claim,
+        "compared": side_text(found.claim),
+        "expected": towards(found.claim),
         "verdict": found.verdict,
         "reason": found.reason,
         "difference": gap.as_json() if gap else None,
@@ -185,7 +184,7 @@ def decided(found: Sequence[ClaimFinding]) -> Sheet:
                 each.verdict,
                 gap_text(name, gap.as_json()),
                 DASH if each.need is None else number(name, each.need * each.target),
-                DASH if claim.reported is None else signed(name, towards(claim, claim.reported)),
+                DASH if (paper := towards(claim)) is None else signed(name, paper),
                 f"{number(name, each.ours)}, {number(name, each.theirs)}",
                 str(gap.seeds),
                 f"{rising(each)} of {sum(n for _, n in (each.rising or {}).values())}",
@@ -218,9 +217,9 @@ def stated(found: Sequence[ClaimFinding]) -> Sheet:
     return Sheet(headings, rows, "What is claimed", words=4)
 
 
-def towards(claim: Claim, value: float) -> float:
-    """A reported difference with the sign of better − than."""
-    return -abs(value) if claim.lower else value
+def towards(claim: Claim) -> float | None:
+    """The paper's difference with the sign of better − than; None where it reports none."""
+    return claim.reported if claim.reported is None or not claim.lower else -abs(claim.reported)
 
 
 def side_text(claim: Claim) -> str:
@@ -245,7 +244,11 @@ def arms(runs: Sequence[Ended]) -> dict[str, Any]:
     for arm in dict.fromkeys(run.arm for run in runs):
         own = [run for run in runs if run.arm == arm]
         figures = {
-            name: {str(run.seed): mean for run in own if (mean := mean_of(run, name)) is not None}
+            name: {
+                str(run.seed): mean
+                for run in own
+                if (mean := mean_of(run.outcomes[TRAINED][name][0])) is not None
+            }
             for name in OWN
         }
         found[arm] = {
@@ -255,13 +258,6 @@ def arms(runs: Sequence[Ended]) -> dict[str, Any]:
             "seconds": fmean(run.seconds for run in own),
         }
     return found
-
-
-def mean_of(run: Ended, name: str) -> float | None:
-    """The trained policy's mean of a measure; None where it is undefined everywhere."""
-    values = run.outcomes["trained"][name][0]
-    known = [each for each in values if each is not None]
-    return fmean(known) if known else None
 
 
 def levels(runs: Sequence[Ended]) -> Sheet:
@@ -326,14 +322,11 @@ def learned(runs: Sequence[Ended]) -> Drawing | None:
     ax = panel("accuracy of the training episodes", curves.HEIGHT + 0.4, curves.WIDE)
     keys = []
     for place, arm in enumerate(dict.fromkeys(run.arm for run in runs)):
-        own = [run.curves["accuracy"] for run in runs if run.arm == arm]
-        length = min(len(each) for each in own)
-        if length < 2:
+        mean = curves.averaged(arm, [run.curve.lines for run in runs if run.arm == arm])
+        if len(mean.lines) < 2:
             continue
-        steps = [[v for each in own if (v := each[step]) is not None] for step in range(length)]
-        mean = [fmean(known) if known else None for known in steps]
-        window = max(1, 2 * (length // 50) + 1)
-        ax.plot(range(1, length + 1), smooth(mean, window), **series(place))
+        heights = smooth(mean.values("accuracy"), mean.window)
+        ax.plot(range(1, len(heights) + 1), heights, **series(place))
         keys.append(series_key(arm, place))
     if not keys:
         return None

@@ -7,6 +7,7 @@ said. A run that has ended is left alone; one that was interrupted goes on where
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -40,6 +41,11 @@ class ClaimRun:
     @property
     def name(self) -> str:
         return f"{self.out.parent.name}/{self.out.name}"
+
+    @property
+    def typed(self) -> str:
+        """What one types to begin it, but for its folder."""
+        return shlex.join(["workup", "train", *self.words])
 
     @property
     def log(self) -> Path:

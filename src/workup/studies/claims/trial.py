@@ -87,9 +87,13 @@ class ClaimsPlan:
             for arm in self.arms(setup):
                 if arm in chosen.bounds and seed >= self.first + BOUNDS:
                     continue
-                out = self.folder / setup / f"{arm}-{seed}"
-                found.append(ClaimRun(out, self.words(setup, arm, seed), f"{setup} {seed}"))
+                found.append(self.run(setup, arm, seed))
         return found
+
+    def run(self, setup: str, arm: str, seed: int) -> ClaimRun:
+        """One arm with one seed."""
+        out = self.folder / setup / f"{arm}-{seed}"
+        return ClaimRun(out, self.words(setup, arm, seed), f"{setup} {seed}")
 
     def words(self, setup: str, arm: str, seed: int) -> tuple[str, ...]:
         """What is typed behind `workup train`, but for the folder."""
@@ -113,13 +117,13 @@ class ClaimsPlan:
 class ClaimTrial:
     """A plan on its way. `problems` says of a set-up why it cannot show anything.
 
-    `need` is a set-up's need with the seeds that it has; None where none of its claims has a
+    `need` is a set-up's need with the runs that have ended; None where none of its claims has a
     figure. `told` gets each job that has ended, `looked` is called after every batch.
     """
 
     plan: ClaimsPlan
     queue: Queue
-    need: Callable[[str, Sequence[int]], float | None]
+    need: Callable[[str], float | None]
     told: Callable[[ClaimRun], object]
     looked: Callable[[], object]
     problems: dict[str, str] = field(default_factory=dict)
@@ -166,7 +170,7 @@ class ClaimTrial:
 
     def _neediest(self, setups: Sequence[str]) -> str | None:
         """The set-up that gets the next seeds; None when all have what they need."""
-        needs = {name: self.need(name, self.have(name)) for name in setups}
+        needs = {name: self.need(name) for name in setups}
         few = [name for name in setups if self.seeds[name] < self.plan.seeds]
         more = [
             name
@@ -174,7 +178,3 @@ class ClaimTrial:
             if name not in few and self.seeds[name] < self.plan.most and (needs[name] or 0) > 1
         ]
         return max(few or more, key=lambda name: needs[name] or 0, default=None)
-
-    def have(self, setup: str) -> list[int]:
-        """The seeds that were begun."""
-        return [*range(self.plan.first, self.plan.first + self.seeds.get(setup, 0))]

@@ -23,9 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workup.core.disk import slug
 from workup.core.errors import UserError, unknown
-from workup.core.mapping import load
 from workup.runs.policies.trained import CLINIC
-from workup.runs.settings import build
+from workup.runs.settings import from_file
 
 DATA = "{data}"
 APART = ("policy", "cases", "strategy")  # named on the command line, or beside `settings`
@@ -85,11 +84,7 @@ def read(spec: str) -> Suite:
         if file.suffix in (".yaml", ".yml") or len(file.parts) > 1:
             raise UserError(f"--suite {spec}: no such file; name a YAML file, or {_known()}")
         raise unknown("suite", spec, names(), more="or a YAML file of your own")
-    try:
-        suite = build(Suite, load(file))
-    except UserError as error:
-        told = str(error)
-        raise UserError(told if told.startswith(str(file)) else f"{file}: {told}") from None
+    suite = from_file(Suite, file)
     _check(suite, file)
     return suite
 
