@@ -40,6 +40,7 @@ def recomputed(
 
 @pytest.fixture(autouse=True)
 def _graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "ASKED", 1)
     if not GPU:
         monkeypatch.setattr(passes, "recorded", recomputed)
 
@@ -145,7 +146,7 @@ def test_padding_holds_nothing_real(counts: list[int], data: st.DataObject) -> N
     held = [data.draw(st.integers(0, 20)) for _ in counts]
     pending = [list(range(7, 7 + count)) for count in counts]
     block = Block.of(pending, held, list(range(len(counts))))
-    rows, width = (passes._ceiling(size) for size in block.ids.shape)
+    rows, width = (passes._power(size) for size in block.ids.shape)
     whole = block.padded(rows, width)
     assert whole.ids.shape == whole.positions.shape == whole.real.shape == (rows, width)
     assert whole.reach == block.reach == max(map(sum, zip(held, counts, strict=True)))

@@ -6,13 +6,15 @@ once. A graph has fixed shapes, so a pass is padded to the next of a few shapes.
 
 Example: 21 requests with one new token each and at most 300 tokens in the cache are computed by the
 graph of 32 rows, width 1 and reach 384. Its 11 rows of padding write to the place of slot 0 that
-holds padding, and nobody reads their logits.
+holds padding, and nobody reads their logits. A shape is captured when it is asked for the third
+time.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -28,7 +30,8 @@ log = logging.getLogger(__name__)
 
 # A padded pass of more tokens keeps a GPU at work for longer than its kernels take to start.
 LARGEST = 2_048
-REACH = 128  # the reach of a captured pass is a multiple of it
+REACH = 128  # the smallest reach of a captured pass
+ASKED = 3  # passes of one shape before it is captured, which takes as long as four of them
 REHEARSALS = 2  # passes before a capture, in which libraries choose kernels and take memory
 
 
@@ -150,27 +153,32 @@ class CapturedPasses(Passes):
     def __init__(self, model: Any, slots: Slots) -> None:
         super().__init__(model, slots)
         self.graphs: dict[tuple[int, int, int], Captured] = {}
+        self.asked: Counter[tuple[int, int, int]] = Counter()
+        self.pool: Any = None
         self.stores: list[torch.Tensor | None] = []
         self.weights = self._addresses()
         self.possible = True
-        self.pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+        self._forget()
 
     def refresh(self) -> None:
         if (now := self._addresses()) != self.weights:
-            self.graphs.clear()
+            self._forget()
             self.weights = now
 
     def __call__(self, block: Block) -> torch.Tensor:
-        rows, width = (_ceiling(size) for size in block.ids.shape)
+        rows, width = _power(block.ids.shape[0]), _power(block.ids.shape[1])
         if rows * width > LARGEST or not self.possible:
             return super().__call__(block)
         self.slots.reserve(0, block.reach)
-        reach = min(-(-block.reach // REACH) * REACH, self.slots.capacity)
+        reach = min(max(REACH, _ceiling(block.reach)), self.slots.capacity)
         if not self._in_place():
-            self.graphs.clear()
+            self._forget()
             return super().__call__(block)
         whole = block.padded(rows, width)
         shape = rows, width, reach
+        self.asked[shape] += 1
+        if self.asked[shape] < ASKED:
+            return super().__call__(block)
         if shape not in self.graphs:
             try:
                 self.graphs[shape] = self._capture(whole, reach)
@@ -192,6 +200,11 @@ class CapturedPasses(Passes):
             tensor.copy_(torch.from_numpy(values))
         graph.replay()
         return graph.logits[: len(block.slots)]
+
+    def _forget(self) -> None:
+        """Drops all graphs, and the memory that they share: it cannot be used without them."""
+        self.graphs.clear()
+        self.pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
 
     def _in_place(self) -> bool:
         """Whether the cache lies where it lay at the last call."""
@@ -241,9 +254,14 @@ def passes_of(model: Any, slots: Slots) -> Passes:
     return (CapturedPasses if slots.device.type == "cuda" else Passes)(model, slots)
 
 
+def _power(count: int) -> int:
+    """The next power of two: 1, 2, 4, 8, …"""
+    return 1 << (count - 1).bit_length()
+
+
 def _ceiling(count: int) -> int:
     """The next power of two, or half way to it: 1, 2, 3, 4, 6, 8, 12, 16, 24, …"""
-    power = 1 << (count - 1).bit_length()
+    power = _power(count)
     return power * 3 // 4 if power >= 4 and count <= power * 3 // 4 else power
 
 
