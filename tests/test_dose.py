@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from serving import serving
 from studying import done, page_of, refused
 from test_knowledge import NAMES, World, entropy, evidences, worlds
 from trained import SMALL
@@ -19,9 +23,10 @@ from trained import SMALL
 import workup
 from workup import environments
 from workup.cases import open_source
-from workup.core.case import Case, Fact, Item, Kind, Source, Truth
+from workup.cases.knowledge import TabularKnowledge
+from workup.core.case import Case, Fact, Item, Kind, Source, Truth, evidence_of
 from workup.core.channel import Channel, Dose, Statement, heard, settled, statements
-from workup.core.episode import Action, Completion, Observation, Turn
+from workup.core.episode import Action, Completion, Ending, Episode, Observation, Turn
 from workup.core.ports import Environment, Sampling
 from workup.environments.base.anchors import exact_reader
 from workup.environments.base.encounter import CREDULOUS, GREEDY
@@ -37,6 +42,9 @@ from workup.environments.base.trouble import (
     became,
     doubt,
 )
+from workup.report.transcripts import side
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.runs import Record
 from workup.runs.settings import world as named_world
 
 RATES = st.sampled_from([0.0, 0.15, 0.5, 0.8, 1.0])
@@ -374,7 +382,88 @@ def test_a_larger_dose_makes_the_same_trouble_and_more() -> None:
     assert place(source, dose=0.1).about.channel != place(source, dose=0.2).about.channel
 
 
+def test_a_model_patient_makes_it_too_and_tells_the_truth_in_its_own_words() -> None:
+    said = ["I am burning hot.", "I feel hot.", "My sugar is high."]
+
+    def speaks(body: dict[str, Any]) -> str:
+        answer = said.pop(0)
+        return json.dumps({"answer": answer, "facts": [2 if "sugar" not in answer else 3]})
+
+    with serving(speaks) as server:
+        model = Endpoint(EndpointSettings(base_url=server.url, model="m"))
+
+        def patient(**how: Any) -> Environment:
+            return place(name="questioning", **how).roles.played_by({"patient": model})
+
+        honest = patient(contradicting=1)
+        turns = asked(honest, ILL, "Do you have a fever?", "Do you have a fever?")
+        assert replies(turns) == ["I am burning hot.", UNKNOWN]
+        assert marks(ILL, turns) == ["", CONTRADICTED]
+        # The record does not understand the question; the model tells of one item.
+        turns = asked(patient(withholding=1), ILL, "Are you feeling hot?", "How sweet are you?")
+        assert replies(turns) == [UNKNOWN, "My sugar is high."]
+        assert marks(ILL, turns) == [WITHHELD, ""]
+        (invented,) = asked(patient(fabricating=1), ILL, "Do you cough?")
+        assert replies((invented,)) == ["I cough."]
+    assert not said
+
+
+def test_readers_of_transcripts_see_what_was_not_true(tmp_path: Path) -> None:
+    on = place(dose=1, forgetting=0)
+    turns = asked(on, ILL, "fever", "fever", "cough", "glucose")
+    episode = Episode(ILL, on.open(ILL), turns, Ending.OUT_OF_TURNS)
+    told = [
+        "withheld; true: A fever of 39.",
+        "contradicted; true: A fever of 39.",
+        "fabricated; true: cough is absent",
+        "",
+    ]
+    shown = side(Record("doctor", episode), "doctor")
+    assert [line.doubt for line in shown.lines] == told
+    printed = StringIO()
+    with contextlib.redirect_stdout(printed):
+        Record("doctor", episode).show()
+    one_line = " ".join(printed.getvalue().split())
+    assert one_line.count("true:") == 3
+    assert "not understood" not in one_line
+
+
 # --- doctors ---
+
+
+def test_the_exact_reader_of_an_encounter_is_enumeration() -> None:
+    """From the words of the replies alone, disease by disease and answer by answer."""
+    source, dose = open_source("clinic:xs"), Dose(0.3, 0.2, 0.4, 0.25)
+    rates = {name: getattr(dose, name) for name in Dose.__slots__}
+    on, plain = place(source, **rates), source.knowledge
+    reader = exact_reader(source, on)
+    assert reader is not None
+    assert isinstance(plain, TabularKnowledge)
+    history = [item for item in source.items if item.kind is Kind.HISTORY][:4]
+    for number in range(25):
+        case = source.test[number]
+        open_facts = {fact.item for fact in case.given}
+        names = [item.name for item in history for _ in range(2)]
+        turns = asked(on, case, *names)
+        certain = evidence_of(case.given)
+        said: dict[str, list[Statement]] = {}
+        for name, reply in zip(names, replies(turns), strict=True):
+            if name not in open_facts:
+                denied = next(item.normal for item in history if item.name == name)
+                yes = (f"{name}:yes",)
+                now = None if reply == UNSURE else () if reply == denied else yes
+                said.setdefault(name, []).append(now)
+        found = np.zeros(len(source.diagnoses))
+        for truths in product(*(((), (f"{name}:yes",)) for name in said)):
+            evidence = {**certain, **dict(zip(said, truths, strict=True))}
+            heard_so = [
+                chances(dose, truth, ((f"{name}:yes",),), 2).get(tuple(each), 0.0)
+                for (name, each), truth in zip(said.items(), truths, strict=True)
+            ]
+            found += np.exp(plain._log_joint(evidence)) @ plain._of * np.prod(heard_so)
+        expected = found / found.sum()
+        posterior = reader.knowledge.posterior(reader.evidence(case, turns))
+        assert posterior == pytest.approx(list(expected), abs=1e-9)
 
 
 def test_knowing_the_channel_helps_and_both_doctors_are_anchors(tmp_path: Any) -> None:

@@ -88,14 +88,9 @@ class BayesDiagnoser:
         An item that was answered with its parent's normal answer says that the parent is normal.
         """
         opening = self.known(case)
-        if self.channel is not None:
-            said = self._said(case, past, opening)
-            past = [turn for turn in past if turn.observation.item not in said]
-        else:
-            said = {}
+        said = self._said(case, past, opening) if self.channel else {}
         known = told(case, past, opening) | said
-        for turn in past:
-            seen = turn.observation
+        for seen in (turn.observation for turn in past):
             item = self.items.get(seen.item) if seen.understood else None
             if item is not None and not seen.evidence:
                 known.setdefault(item.name, ())
@@ -107,10 +102,13 @@ class BayesDiagnoser:
     def _said(self, case: Case, past: Sequence[Turn], opening: Evidence) -> Evidence:
         """All that was said of each item of the channel, `opening` and the case's own aside."""
         certain = {*opening, *evidence_of(case.given)}
+        own = {fact.id: fact.item for fact in case.truth.facts}
         said: dict[str, list[Statement]] = {}
         for seen in (turn.observation for turn in past):
-            if self.channel and seen.item in self.channel.answers and seen.item not in certain:
-                said.setdefault(seen.item, []).append(seen.evidence if seen.understood else None)
+            item = seen.item
+            if self.channel and item in self.channel.answers and item not in certain:
+                affirmed = tuple(id for id in seen.evidence if own.get(id, item) == item)
+                said.setdefault(item, []).append(affirmed if seen.understood else None)
         return {item: heard(statements) for item, statements in said.items()}
 
     def say(self, kind: str, content: str) -> Act:
