@@ -10,12 +10,14 @@ from typing import Any
 from markupsafe import Markup
 from pydantic import Field
 
+from workup.core.channel import Dose
 from workup.core.errors import UserError
 from workup.core.statistics import SHARE
 from workup.environments.base.encounter import CREDULOUS, GREEDY
 from workup.loops.evaluation.arms import labels
 from workup.loops.evaluation.loop import encounter
 from workup.runs.policies import resolve
+from workup.runs.settings import world
 from workup.studies.base import arms, plots
 from workup.studies.base.arms import Comparison, Played, StudyArm, on_the_same_cases, settings_of
 from workup.studies.base.likelihood import opened
@@ -80,9 +82,11 @@ def planned(
 
     def arm(label: str, dose: float) -> StudyArm:
         name, place = who[label]
-        # Without a dose there is nothing to know, and both ideal doctors are the same one.
-        name = GREEDY if name == CREDULOUS and not dose else name
-        own = settings_of(values, name, environment={**place, "dose": dose})
+        place = {**place, "dose": dose}
+        # Without any trouble there is nothing to know, and both ideal doctors are the same one.
+        if name == CREDULOUS and world(place, place).settings.rates == Dose():
+            name = GREEDY
+        own = settings_of(values, name, environment=place)
         return StudyArm(label, f"{dose:g}", own)
 
     return [arm(label, dose) for label in who for dose in doses]
