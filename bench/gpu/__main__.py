@@ -13,7 +13,7 @@ tables come out:
   sizes of SmolLM2-135M (float32 weights, bfloat16 arithmetic) and Llama-3.2-3B (bfloat16, LoRA).
 
 With `--quick` everything is small and runs without a GPU, to see that it works. What models learn
-is measured by `python -m bench.gpu.learning`.
+is measured by `workup claims PAPER --scale small`.
 """
 
 from __future__ import annotations
