@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from io import StringIO
 from itertools import product
 from pathlib import Path
@@ -24,10 +25,11 @@ import workup
 from workup import environments
 from workup.cases import open_source
 from workup.cases.knowledge import TabularKnowledge
+from workup.cli.play import play
 from workup.core.case import Case, Fact, Item, Kind, Source, Truth, evidence_of
 from workup.core.channel import Channel, Dose, Statement, heard, settled, statements
 from workup.core.episode import Action, Completion, Ending, Episode, Observation, Turn
-from workup.core.ports import Environment, Sampling
+from workup.core.ports import Environment
 from workup.environments.base.anchors import exact_reader
 from workup.environments.base.encounter import CREDULOUS, GREEDY
 from workup.environments.base.patients import UNKNOWN
@@ -42,7 +44,9 @@ from workup.environments.base.trouble import (
     became,
     doubt,
 )
+from workup.metrics.facts import not_understood, repeats
 from workup.report.transcripts import side
+from workup.rl.rollout import Play, ToPlay, rollout
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.runs import Record
 from workup.runs.settings import world as named_world
@@ -481,6 +485,28 @@ def test_knowing_the_channel_helps_and_both_doctors_are_anchors(tmp_path: Any) -
     assert set(run.summary["stopped"]) == {"random doctor", "greedy information"}
 
 
+def test_what_doctors_make_of_an_answer() -> None:
+    source = open_source("clinic:xs")
+    case = next(c for c in source.test if sum(f.kind is Kind.HISTORY for f in c.truth.facts) > 1)
+    one, other = [fact for fact in case.truth.facts if fact.kind is Kind.HISTORY][:2]
+    knowing = exact_reader(source, place(source, dose=0.2))
+    credulous = exact_reader(source, place(source))
+    assert knowing is not None
+    assert credulous is not None
+    unsure = asked(place(source, forgetting=1), case, one.item)
+    assert one.item not in credulous.evidence(case, unsure)
+    assert knowing.evidence(case, unsure)[one.item] == heard([None])
+    # A model patient told of something else besides.
+    more = replace(unsure[0].observation, evidence=(one.id, other.id), understood=True)
+    both = (replace(unsure[0], observation=more),)
+    assert knowing.evidence(case, both)[one.item] == heard([(one.id,)])
+    assert knowing.evidence(case, both)[other.item] == (other.id,)
+    assert credulous.evidence(case, both)[one.item] == (one.id,)
+    invented = asked(place(source, fabricating=1), case, *(item.name for item in source.items))
+    told = credulous.evidence(case, invented)
+    assert all(told[item.name] for item in source.items if item.kind is Kind.HISTORY)
+
+
 def test_the_posterior_that_knows_is_right_as_often_as_it_says() -> None:
     """Of what it holds probable with p, the share p is true; the credulous one is overconfident."""
     source = open_source("clinic:s")
@@ -506,27 +532,30 @@ def test_the_posterior_that_knows_is_right_as_often_as_it_says() -> None:
     assert gaps[credulous] > 0.12
 
 
-def test_a_doctor_that_knows_asks_again_where_that_tells_most() -> None:
+def test_only_a_doctor_that_knows_asks_again() -> None:
+    """The credulous one believes the first answer, and gives up where there is none."""
     source = open_source("clinic:xs")
     on = place(source, forgetting=0.9, contradicting=0.9)
-    doctor = on.about.anchors(source, 0)["greedy information"]
-    repeated = 0
-    for case in [source.test[number] for number in range(20)]:
-        turns: tuple[Turn, ...] = ()
-        for _ in range(on.max_turns - 1):
-            act = asyncio.run(doctor.act(case, on.open(case), turns, Sampling()))
-            turns = (
-                *turns,
-                Turn(
-                    (),
-                    act.completion,
-                    on.read(act.completion.text),
-                    asyncio.run(on.answer(case, turns, on.read(act.completion.text))),
-                ),
-            )
-        topics = [turn.observation.item for turn in turns]
-        repeated += len(topics) - len(set(topics))
-    assert repeated
+    repeated = {}
+    for label in ("random doctor", CREDULOUS, GREEDY):
+        doctor = on.about.anchors(source, 0)[label]
+        repeated[label] = 0.0
+        for case in [source.test[number] for number in range(20)]:
+            episode = asyncio.run(rollout(ToPlay(case), on, doctor, Play()))
+            repeated[label] += repeats(episode) or 0
+            assert not_understood(episode) == 0
+    assert repeated[GREEDY] > 0
+    assert repeated["random doctor"] == repeated[CREDULOUS] == 0
+
+
+def test_a_person_may_ask_such_a_patient_again() -> None:
+    source = open_source("clinic:xs")
+    index = next(n for n in range(50) if "fever" not in {f.item for f in source.test[n].given})
+    for rate, questions in ((0.0, 1), (0.5, 2)):
+        lines = iter(("fever", "fever", f"dx {source.diagnoses[0]}"))
+        on, ask = place(source, contradicting=rate), lambda _, said=lines: next(said)
+        (yours, *_) = play(source, index=index, environment=on, ask=ask)
+        assert yours.episode.questions == questions
 
 
 @pytest.mark.parametrize(
