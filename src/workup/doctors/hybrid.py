@@ -45,12 +45,20 @@ class TranscriptDiagnoser:
     sampling: Sampling = field(default_factory=Sampling)
 
     async def diagnose(self, episode: Episode) -> str:
+        said = await self.conclude(episode)
+        action = self.environment.read(said.text)
+        return action.content[0] if action.kind == DIAGNOSE and not said.truncated else ""
+
+    async def conclude(self, episode: Episode, more: str = "") -> Completion:
+        """What `doctor` says when it is asked to conclude; `more` is a further line of that."""
         # As messages, not as past turns: the gathering model's token ids mean nothing to another
         # model.
         shown = _transcript(episode, self.environment.conclude(episode.case))
+        if more:
+            *before, last = shown
+            shown = [*before, replace(last, content=f"{last.content}\n{more}")]
         act = await self.doctor.act(episode.case, shown, (), self.sampling)
-        action = self.environment.read(act.completion.text)
-        return action.content[0] if action.kind == DIAGNOSE and not act.completion.truncated else ""
+        return act.completion
 
 
 async def conclude(episode: Episode, diagnoser: Diagnoser, environment: Environment) -> Episode:

@@ -97,6 +97,14 @@ class EvaluationSettings(BaseModel):
     measures: list[str] = Field(
         default_factory=list, description="further measures: kg, bleu, rouge, actions, emb:MODEL"
     )
+    probabilities: Literal["scored", "drawn", "stated"] | None = Field(
+        None,
+        description=(
+            "measure how sure doctors are: policies by log-probabilities over the closed list "
+            "(scored), by repeated conclusions (drawn), or as they say (stated); anchors exactly"
+        ),
+    )
+    draws: int = Field(10, ge=1, le=1_000, description="conclusions of probabilities=drawn")
     anchors: bool = Field(
         True,
         description=(

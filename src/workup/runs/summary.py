@@ -8,10 +8,13 @@ from typing import Any
 
 from workup.core.crossed import null
 from workup.core.statistics import LEVEL
+from workup.doctors.beliefs import EXACT
+from workup.metrics.calibration import BRIER
 from workup.runs.estimates import (
     Seeds,
     common,
     difference,
+    ece_by_chance,
     estimate,
     metrics_of,
     over_repeats,
@@ -92,8 +95,21 @@ def describe(run: Run, doctor: str) -> dict[str, Any]:
         "episodes": len(outcomes),
         "endings": dict(endings.most_common()),
         **over_repeats(outcomes),
+        **probabilities(run, doctor),
+        **ece_by_chance({"": outcomes}, seed),
         **{metric: estimate(outcomes, metric, seed).as_json() for metric in metrics_of(outcomes)},
     }
+
+
+def probabilities(run: Run, doctor: str) -> dict[str, str]:
+    """Where the probabilities of an evaluated doctor come from, as a part of its entry.
+
+    `workup.doctors.beliefs` has the words. Empty where it gave none.
+    """
+    if not any(BRIER.name in outcome.measures for outcome in run.outcomes(doctor)):
+        return {}
+    exact = doctor in run.anchors
+    return {"probabilities": EXACT if exact else run.config["evaluation"]["probabilities"]}
 
 
 def describe_seeds(seeds: Seeds, seed: int) -> dict[str, Any]:
@@ -121,6 +137,7 @@ def describe_seeds(seeds: Seeds, seed: int) -> dict[str, Any]:
         "cases": len({outcome.case_id for outcome in everyone}),
         "episodes": len(everyone),
         "endings": dict(endings.most_common()),
+        **ece_by_chance(seeds, seed),
         **{metric: figures(metric) for metric in metrics_of(everyone)},
     }
 

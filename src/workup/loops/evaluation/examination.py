@@ -14,12 +14,22 @@ from workup.cases.files import evenly_spaced
 from workup.core.case import Case, Source
 from workup.core.episode import Ending, Episode
 from workup.core.errors import RolloutError, UserError
-from workup.core.ports import Doctor, Environment, Instruments, Judge, Model, Reward, Scorer
+from workup.core.ports import (
+    Doctor,
+    Environment,
+    Instruments,
+    Judge,
+    Model,
+    Reward,
+    Scorer,
+)
 from workup.core.stages import Settle
+from workup.doctors.beliefs import Belief, Believing, OwnWeights, gathered
 from workup.doctors.hybrid import Diagnoser, conclude, whole_record
 from workup.doctors.strategies import Searcher
 from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.consultation import Consultation
+from workup.metrics import calibration
 from workup.metrics.extra import Measure, Models, Values, open_measures, take
 from workup.metrics.reading import reader_of
 from workup.rl.rollout import Play, ToPlay, check_failures, rollout, seed_key
@@ -43,7 +53,8 @@ class Examination:
     """The evaluation of a run: the same cases, seeds and judge for every doctor.
 
     `reward` scores the episodes as training does, so that the report can show the reward's parts.
-    `reader` is the exact reader, where there is one.
+    `reader` is the exact reader, where there is one. `beliefs` are those of the doctors, by label,
+    whose probabilities are measured; `believing` makes them, where the settings ask for them.
     """
 
     environment: Environment
@@ -61,6 +72,8 @@ class Examination:
     costs: Mapping[str, float] = field(default_factory=dict)
     measures: Sequence[Measure] = ()
     reader: BayesDiagnoser | None = None
+    believing: Believing | None = None
+    beliefs: Mapping[str, Belief] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -87,8 +100,24 @@ class Examination:
         more["costs"] = {item.name: item.cost for item in source.items}
         more["reader"] = reader_of(source, environment)
         made = cls(environment, source.test, judge, settings, **more)  # type: ignore[arg-type]
+        if settings.probabilities is not None:
+            own = (environment, judge, made.seed, settings.draws, made.max_tokens)
+            believing = Believing(settings.probabilities, source, *own)
+            made = replace(made, believing=believing)
         specs = list(dict.fromkeys((*environment.about.measures, *settings.measures)))
         return replace(made, measures=open_measures(specs, made.played, models))
+
+    def believed(
+        self, label: str, doctor: Doctor, weights: OwnWeights | None = None
+    ) -> Examination:
+        """This evaluation with what `doctor` believes, where the settings ask for probabilities.
+
+        Raises UserError as `Believing.of`.
+        """
+        if self.believing is None:
+            return self
+        belief = self.believing.of(doctor, weights)
+        return replace(self, beliefs={**self.beliefs, label: belief})
 
     @property
     def total(self) -> int:
@@ -225,10 +254,24 @@ async def judged(
     further: Values = {}
     if correct is not None:
         episode, further = await take(examination.measures, episode, correct)
+    if label in examination.beliefs and episode.ending is not Ending.FAILED:
+        episode, sure = await _sure(examination.beliefs[label], episode)
+        further = {**further, **sure}
     if episode.ending is Ending.FAILED:
         correct = None
     record = Record(label, episode, sample=sample, correct=correct, measures=further)
     return measured(record, examination.environment, examination.costs, examination.reader)
+
+
+async def _sure(belief: Belief, episode: Episode) -> tuple[Episode, Values]:
+    """The episode, with what its doctor's last probabilities are worth; FAILED if it gives up."""
+    case = episode.case
+    try:
+        (last,) = await belief.after(case, [gathered(episode)])
+    except RolloutError as error:
+        return replace(episode, ending=Ending.FAILED, reason=f"probabilities: {error}"), {}
+    names, truth = belief.names, case.truth.diagnosis
+    return episode, calibration.scores(last, names.index(truth) if truth in names else None)
 
 
 async def scored(

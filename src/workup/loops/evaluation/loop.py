@@ -15,6 +15,7 @@ from workup import environments
 from workup.core.errors import UserError
 from workup.core.ports import LanguageModel, Sampling
 from workup.doctors import strategies
+from workup.doctors.beliefs import OwnWeights
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.hybrid import Diagnoser, TranscriptDiagnoser
 from workup.doctors.strategies import Driven, Searcher, Strategy
@@ -86,14 +87,14 @@ def start(settings: PolicySettings, out: Path, live: Live, account: str = "") ->
     free(out)
     account = account or token_hex(8)
     evaluation = Evaluation.of(settings, account)
-    players = evaluation.players()
+    players, examination = evaluation.players(), evaluation.believing
     asked = evaluation.asked(settings)
     noted: dict[str, Any] = {"anchors": list(evaluation.anchors)}
     noted["encounter"] = encounter(settings, evaluation.policy).name
     noted |= {"notes": [*evaluation.noted]} if evaluation.noted else {}
     config = {"kind": "evaluation", "account": account, **noted, **asked}
     create(out, config, evaluation)
-    return _go_on(out, evaluation, players, live)
+    return _go_on(out, evaluation, examination, players, live)
 
 
 def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
@@ -108,10 +109,16 @@ def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> 
         if changes:
             with run.alone():
                 run.revise(merge(run.settings, changes), changes)
-    return _go_on(path, evaluation, evaluation.players(), live)
+    return _go_on(path, evaluation, evaluation.believing, evaluation.players(), live)
 
 
-def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], live: Live) -> Run:
+def _go_on(
+    path: Path,
+    evaluation: Evaluation,
+    examination: Examination,
+    players: Mapping[str, Player],
+    live: Live,
+) -> Run:
     began = time.monotonic()
     evaluation.supporting.run_models.named(path)
     with Run.open(path) as run, run.alone(), closing(evaluation.supporting):
@@ -120,9 +127,7 @@ def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], li
         speed = {}
         for label, player in players.items():
             since = time.monotonic()
-            count = evaluate(
-                run, evaluation.examination, player, label, live, evaluation.supporting
-            )
+            count = evaluate(run, examination, player, label, live, evaluation.supporting)
             if count:
                 speed[label] = round(count / (time.monotonic() - since), 3)
         summary = summarise(
@@ -261,9 +266,29 @@ class Evaluation(Frame):
             **{label: playing(doctor) for label, doctor in others.items() if label != name},
         }
 
+    @property
+    def believing(self) -> Examination:
+        """The examination with what the policy and the anchors believe, if that is measured."""
+        found, known, name = self.examination, self.anchors, self.policy.name
+        if found.believing is None:
+            return found
+        if name in known:
+            found = found.believed(self.label, known[name])
+        else:
+            model = None if self.settings.strategy else self._own.weights
+            weights = None if model is None else OwnWeights(model.policy, model.scorer)
+            found = found.believed(self.label, self._own.doctor, weights)
+        for label, doctor in known.items():
+            found = found.believed(label, doctor)
+        return found
+
+    @cached_property
+    def _own(self) -> Driven:
+        return self._driven(self.policy)
+
     def _player(self) -> Player:
         """The policy as the strategy plays it."""
-        driven = self._driven(self.policy)
+        driven = self._own
         if not self.settings.strategy:
             return playing(driven.doctor)
         strategy, tuned = strategy_of(self.settings)
@@ -276,7 +301,7 @@ class Evaluation(Frame):
             doctor = ModelDoctor(self.supporting.run_models.open(policy.name))
             return Driven(doctor, doctor.model)
         model = open_model(self.settings, policy)
-        return Driven(TokenDoctor(model.policy), model.chat(policy.label))
+        return Driven(TokenDoctor(model.policy), model.chat(policy.label), model)
 
     def _diagnosers(self, concluding: Resolved) -> tuple[Diagnoser, Diagnoser]:
         """The one who concludes from a transcript, and the one who has the whole record."""
