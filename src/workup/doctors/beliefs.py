@@ -39,6 +39,8 @@ from workup.core.ports import (
 from workup.core.text import asserts, normalise
 from workup.doctors.hybrid import TranscriptDiagnoser
 from workup.environments.base.anchors import BayesDiagnoser
+from workup.metrics.calibration import scores
+from workup.metrics.extra import Values
 from workup.rl.rollout import seed_key
 
 EXACT, SCORED, DRAWN, STATED = "exact", "scored", "drawn", "stated"
@@ -71,6 +73,12 @@ class Belief(Protocol):
 def gathered(episode: Episode) -> tuple[Turn, ...]:
     """The turns of an episode before its diagnosis."""
     return tuple(turn for turn in episode.turns if turn.action.kind != DIAGNOSE)
+
+
+def place(belief: Belief, case: Case) -> int | None:
+    """The place of the true disease in the closed list; None where it is not listed."""
+    names = belief.names
+    return names.index(case.truth.diagnosis) if case.truth.diagnosis in names else None
 
 
 class ExactBelief:
@@ -208,6 +216,18 @@ class StatedBelief(Concluding):
         others = len(self.names) - (named in self.names)
         rest = (1 - stated) / others if others else 0.0
         return tuple(stated if name == named else rest for name in self.names)
+
+
+@dataclass(frozen=True)
+class BeliefScores:
+    """The measures of what a doctor believes when it has asked its last question."""
+
+    belief: Belief
+
+    async def __call__(self, episode: Episode, correct: bool) -> Values:
+        """Those of `workup.metrics.calibration`. Raises RolloutError where the belief gives up."""
+        (last,) = await self.belief.after(episode.case, [gathered(episode)])
+        return scores(last, place(self.belief, episode.case))
 
 
 class OwnWeights(NamedTuple):

@@ -117,6 +117,24 @@ class EvaluationSettings(BaseModel):
     seen: bool = Field(False, description="also play cases that the policy was trained on")
 
 
+class StoppingSettings(BaseModel):
+    """A row in which the policy stops by a calibrated rule."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    alpha: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="stop so that the named set holds the truth with probability 1 − alpha, by "
+        "the probabilities of evaluation.probabilities (scored, if that is not set)",
+    )
+    calibration: int = Field(
+        500, ge=1, description="cases that the rule is calibrated on; none is tested on"
+    )
+    most: int = Field(1, ge=1, description="stop when the set has at most so many diseases")
+
+
 class SupportSettings(BaseModel):
     """The language models in supporting roles."""
 
@@ -207,6 +225,9 @@ class PolicySettings(SamplerSettings, SupportSettings):
         None, ge=1, description="tokens per completion; as trained, or 256"
     )
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
+    stopping: StoppingSettings = Field(
+        StoppingSettings(), description="also play a row that stops with a guarantee"
+    )
     strategy: NamedWords = Field(
         default_factory=dict,
         description="how the policy is prompted: direct, cot, mediq … (`workup methods`), or "

@@ -24,12 +24,11 @@ from workup.core.ports import (
     Scorer,
 )
 from workup.core.stages import Settle
-from workup.doctors.beliefs import Belief, Believing, OwnWeights, gathered
+from workup.doctors.beliefs import BeliefScores, Believing, OwnWeights
 from workup.doctors.hybrid import Diagnoser, conclude, whole_record
 from workup.doctors.strategies import Searcher
 from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.consultation import Consultation
-from workup.metrics import calibration
 from workup.metrics.extra import Measure, Models, Values, open_measures, take
 from workup.metrics.reading import reader_of
 from workup.rl.rollout import Play, ToPlay, check_failures, rollout, seed_key
@@ -53,8 +52,9 @@ class Examination:
     """The evaluation of a run: the same cases, seeds and judge for every doctor.
 
     `reward` scores the episodes as training does, so that the report can show the reward's parts.
-    `reader` is the exact reader, where there is one. `beliefs` are those of the doctors, by label,
-    whose probabilities are measured; `believing` makes them, where the settings ask for them.
+    `reader` is the exact reader, where there is one. `own` are the measures of single doctors, by
+    label. `believing` makes what doctors believe, where the settings ask for it. Episodes are
+    recorded under `phase`.
     """
 
     environment: Environment
@@ -73,7 +73,8 @@ class Examination:
     measures: Sequence[Measure] = ()
     reader: BayesDiagnoser | None = None
     believing: Believing | None = None
-    beliefs: Mapping[str, Belief] = field(default_factory=dict)
+    own: Mapping[str, Sequence[Measure]] = field(default_factory=dict)
+    phase: str = "eval"
 
     @classmethod
     def of(
@@ -110,14 +111,14 @@ class Examination:
     def believed(
         self, label: str, doctor: Doctor, weights: OwnWeights | None = None
     ) -> Examination:
-        """This evaluation with what `doctor` believes, where the settings ask for probabilities.
+        """This evaluation, which measures what `doctor` believes if the settings ask for it.
 
         Raises UserError as `Believing.of`.
         """
         if self.believing is None:
             return self
-        belief = self.believing.of(doctor, weights)
-        return replace(self, beliefs={**self.beliefs, label: belief})
+        measure = BeliefScores(self.believing.of(doctor, weights))
+        return replace(self, own={**self.own, label: (measure,)})
 
     @property
     def total(self) -> int:
@@ -201,7 +202,7 @@ def examine(
     Returns how many were played: those of earlier sessions are kept, except failed ones. Raises
     WorkupError when more than `max_failed` of the episodes failed.
     """
-    played = [o for o in run.outcomes(label) if o.ending != Ending.FAILED]
+    played = [o for o in run.outcomes(label, examination.phase) if o.ending != Ending.FAILED]
     kept = {(o.case_id, o.sample) for o in played}
     jobs = (
         (job, sample) for job, sample in examination.jobs() if (job.case.id, sample) not in kept
@@ -253,25 +254,14 @@ async def judged(
     episode, correct = await verdicts.settle(episode)
     further: Values = {}
     if correct is not None:
-        episode, further = await take(examination.measures, episode, correct)
-    if label in examination.beliefs and episode.ending is not Ending.FAILED:
-        episode, sure = await _sure(examination.beliefs[label], episode)
-        further = {**further, **sure}
+        measures = (*examination.measures, *examination.own.get(label, ()))
+        episode, further = await take(measures, episode, correct)
     if episode.ending is Ending.FAILED:
         correct = None
-    record = Record(label, episode, sample=sample, correct=correct, measures=further)
+    record = Record(
+        label, episode, examination.phase, sample=sample, correct=correct, measures=further
+    )
     return measured(record, examination.environment, examination.costs, examination.reader)
-
-
-async def _sure(belief: Belief, episode: Episode) -> tuple[Episode, Values]:
-    """The episode, with what its doctor's last probabilities are worth; FAILED if it gives up."""
-    case = episode.case
-    try:
-        (last,) = await belief.after(case, [gathered(episode)])
-    except RolloutError as error:
-        return replace(episode, ending=Ending.FAILED, reason=f"probabilities: {error}"), {}
-    names, truth = belief.names, case.truth.diagnosis
-    return episode, calibration.scores(last, names.index(truth) if truth in names else None)
 
 
 async def scored(

@@ -13,9 +13,9 @@ from typing import Any
 
 from workup import environments
 from workup.core.errors import UserError
-from workup.core.ports import LanguageModel, Sampling
+from workup.core.ports import Doctor, LanguageModel, Sampling
 from workup.doctors import strategies
-from workup.doctors.beliefs import OwnWeights
+from workup.doctors.beliefs import SCORED, OwnWeights
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.hybrid import Diagnoser, TranscriptDiagnoser
 from workup.doctors.strategies import Driven, Searcher, Strategy
@@ -31,6 +31,7 @@ from workup.loops.evaluation.examination import (
 )
 from workup.loops.evaluation.remarks import remarks
 from workup.loops.evaluation.stopped import curves
+from workup.loops.evaluation.stopping import Stopping, divided, told
 from workup.loops.frame import Frame, create, evaluate, finish
 from workup.loops.supporting import SupportingRoles
 from workup.models import samplers
@@ -88,6 +89,7 @@ def start(settings: PolicySettings, out: Path, live: Live, account: str = "") ->
     account = account or token_hex(8)
     evaluation = Evaluation.of(settings, account)
     players, examination = evaluation.players(), evaluation.believing
+    _ = evaluation.stopping  # its mistakes, before anything is written
     asked = evaluation.asked(settings)
     noted: dict[str, Any] = {"anchors": list(evaluation.anchors)}
     noted["encounter"] = encounter(settings, evaluation.policy).name
@@ -130,6 +132,9 @@ def _go_on(
             count = evaluate(run, examination, player, label, live, evaluation.supporting)
             if count:
                 speed[label] = round(count / (time.monotonic() - since), 3)
+        rule: Mapping[str, Any] | None = None
+        if evaluation.stopping is not None:
+            rule = evaluation.stopping.play(run, examination, live, evaluation.supporting)
         summary = summarise(
             run,
             steps=0,
@@ -137,10 +142,15 @@ def _go_on(
             calls=evaluation.supporting.calls,
             speed=speed,
             stopped=curves(run, evaluation.source, evaluation.environment),
+            stopping=rule,
         )
         first = next(iter(players))
         rate = f"speed   {first}: {speed[first]:.2f} episodes a second" if first in speed else ""
-        notes = (*filter(None, [rate]), *repeats(summary), *evaluation.notes)
+        notes = (
+            *filter(None, [rate, told(rule) if rule else ""]),
+            *repeats(summary),
+            *evaluation.notes,
+        )
         finish(run, summary, notes, live)
     return Run.open(path)
 
@@ -164,6 +174,7 @@ class Evaluation(Frame):
     conclude: Resolved | None
     examination: Examination
     met: Sequence[str] = ()  # notes on cases that a policy was trained on
+    calibrating: Examination | None = None  # on the cases that a rule for stopping is fitted to
 
     @classmethod
     def of(cls, settings: PolicySettings, account: str) -> Evaluation:
@@ -196,11 +207,14 @@ class Evaluation(Frame):
         supporting = SupportingRoles(
             settings, source, environment, account, settings.evaluation.measures
         )
+        how = settings.evaluation
+        if settings.stopping.alpha is not None and how.probabilities is None:
+            how = how.model_copy(update={"probabilities": SCORED})  # a rule reads them
         examination = Examination.of(
             source,
             supporting.environment,
             supporting.judge,
-            settings.evaluation,
+            how,
             supporting.measuring,
             max_tokens=settings.max_tokens or 256,
             seed=settings.seed,
@@ -210,14 +224,18 @@ class Evaluation(Frame):
         for each in named:
             if each.endpoint:
                 supporting.run_models.open(each.name)
+        calibrating = None
+        if settings.stopping.alpha is not None:
+            examination, calibrating = divided(examination, settings.stopping)
         seen = settings.evaluation.seen
-        met = refuse_met(examination.played, settings.cases, split, named, allowed=seen)
+        used = [*examination.played, *(calibrating.played if calibrating else ())]
+        met = refuse_met(used, settings.cases, split, named, allowed=seen)
         # Each episode in flight needs a slot of a local policy's prefix cache. With more
         # episodes than slots, prompts are computed again in every turn.
         at_once = max(1, settings.concurrency // tuned.in_flight)
         examination = replace(examination, concurrency=at_once)
         frame = (policy, source, supporting, settings.seed)
-        return cls(*frame, settings, conclude, examination, met)
+        return cls(*frame, settings, conclude, examination, met, calibrating)
 
     def asked(self, settings: PolicySettings) -> dict[str, Any]:
         """`settings`, from which this was made, as a run keeps them: with the split and the roles.
@@ -253,7 +271,8 @@ class Evaluation(Frame):
     def players(self) -> dict[str, Player]:
         """Everyone who plays, by label."""
         known, label, name = self.anchors, self.label, self.policy.name
-        gatherer = playing(known[name]) if name in known else self._player()
+        played = known.get(name) or self._player
+        gatherer = searching(played) if isinstance(played, Searcher) else playing(played)
         players = {label: gatherer}
         if self.conclude is not None:
             (diagnoser, reader), other = self._diagnosers(self.conclude), self.conclude.label
@@ -272,12 +291,8 @@ class Evaluation(Frame):
         found, known, name = self.examination, self.anchors, self.policy.name
         if found.believing is None:
             return found
-        if name in known:
-            found = found.believed(self.label, known[name])
-        else:
-            model = None if self.settings.strategy else self._own.weights
-            weights = None if model is None else OwnWeights(model.policy, model.scorer)
-            found = found.believed(self.label, self._own.doctor, weights)
+        own = known.get(name) or self._own.doctor
+        found = found.believed(self.label, own, self._weights)
         for label, doctor in known.items():
             found = found.believed(label, doctor)
         return found
@@ -286,14 +301,40 @@ class Evaluation(Frame):
     def _own(self) -> Driven:
         return self._driven(self.policy)
 
-    def _player(self) -> Player:
+    @cached_property
+    def stopping(self) -> Stopping | None:
+        """The row in which the policy stops by a rule, if that is asked for.
+
+        Raises UserError for a strategy that plays whole episodes, and as `believing`.
+        """
+        believing, calibrating = self.examination.believing, self.calibrating
+        if believing is None or calibrating is None:
+            return None
+        doctor = self.anchors.get(self.policy.name) or self._player
+        if isinstance(doctor, Searcher):
+            raise UserError(
+                "stopping.alpha: this strategy plays whole episodes and cannot be stopped"
+            )
+        own = self.anchors.get(self.policy.name) or self._own.doctor
+        belief = believing.of(own, self._weights)
+        return Stopping(self.settings.stopping, self.label, doctor, belief, calibrating)
+
+    @cached_property
+    def _player(self) -> Doctor | Searcher:
         """The policy as the strategy plays it."""
-        driven = self._own
         if not self.settings.strategy:
-            return playing(driven.doctor)
+            return self._own.doctor
         strategy, tuned = strategy_of(self.settings)
-        played = strategy.open(driven, self.examination.environment, tuned)
-        return searching(played) if isinstance(played, Searcher) else playing(played)
+        opened: Doctor | Searcher = strategy.open(self._own, self.examination.environment, tuned)
+        return opened
+
+    @property
+    def _weights(self) -> OwnWeights | None:
+        """The weights that play, if they are here and no strategy is between."""
+        if self.policy.name in self.anchors or self.settings.strategy:
+            return None
+        model = self._own.weights
+        return None if model is None else OwnWeights(model.policy, model.scorer)
 
     def _driven(self, policy: Resolved) -> Driven:
         """The policy as a doctor, and as a chat model if its weights have a chat template."""
