@@ -28,7 +28,6 @@ from workup.doctors.beliefs import (
     ExactBelief,
     ScoredBelief,
     StatedBelief,
-    gathered,
 )
 from workup.doctors.hybrid import TranscriptDiagnoser
 from workup.environments.base.anchors import GreedyDoctor
@@ -178,7 +177,7 @@ def test_an_anchor_believes_its_posterior_which_is_calibrated() -> None:
     found, expected = [], []
     for index in range(250):
         played = episode(doctor, index)
-        (last,) = after(belief, played.case, gathered(played))
+        (last,) = after(belief, played.case, played.gathered)
         assert last == pytest.approx(
             knowledge.posterior(doctor.evidence(played.case, played.turns))
         )

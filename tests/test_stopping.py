@@ -19,7 +19,7 @@ from workup.cases import open_source
 from workup.cli import api
 from workup.core.episode import Ending
 from workup.core.errors import UserError
-from workup.doctors.beliefs import ExactBelief, gathered
+from workup.doctors.beliefs import ExactBelief
 from workup.doctors.stopping import NamedSet, StoppingDoctor, StoppingRule, along
 from workup.environments.base.anchors import GreedyDoctor
 from workup.environments.consultation import Consultation
@@ -131,7 +131,7 @@ def test_who_stops_plays_the_beginning_of_the_same_encounter(λ: float) -> None:
     for index in range(25):
         whole = play(doctor, index)
         short = play(StoppingDoctor(doctor, belief, rule, WORLD), index)
-        assert gathered(short) == gathered(whole)[: short.questions]
+        assert short.gathered == whole.gathered[: short.questions]
         assert short.ending is Ending.DIAGNOSED
         spread = asyncio.run(along(belief, whole))
         truth = SOURCE.diagnoses.index(whole.case.truth.diagnosis)

@@ -70,11 +70,6 @@ class Belief(Protocol):
         ...
 
 
-def gathered(episode: Episode) -> tuple[Turn, ...]:
-    """The turns of an episode before its diagnosis."""
-    return tuple(turn for turn in episode.turns if turn.action.kind != DIAGNOSE)
-
-
 def place(belief: Belief, case: Case) -> int | None:
     """The place of the true disease in the closed list; None where it is not listed."""
     names = belief.names
@@ -226,7 +221,7 @@ class BeliefScores:
 
     async def __call__(self, episode: Episode, correct: bool) -> Values:
         """Those of `workup.metrics.calibration`. Raises RolloutError where the belief gives up."""
-        (last,) = await self.belief.after(episode.case, [gathered(episode)])
+        (last,) = await self.belief.after(episode.case, [episode.gathered])
         return scores(last, place(self.belief, episode.case))
 
 

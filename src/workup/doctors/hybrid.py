@@ -66,7 +66,7 @@ async def conclude(episode: Episode, diagnoser: Diagnoser, environment: Environm
 
     If the diagnoser names none, the episode is OUT_OF_TURNS.
     """
-    gathered = replace(episode, turns=_gathered(episode), ending=Ending.OUT_OF_TURNS)
+    gathered = replace(episode, turns=episode.gathered, ending=Ending.OUT_OF_TURNS)
     name = await diagnoser.diagnose(gathered)
     if not name:
         return gathered
@@ -87,14 +87,10 @@ def whole_record(case: Case, environment: Environment, record: Consultation) -> 
     return Episode(case, environment.open(case), (turn,), Ending.OUT_OF_TURNS)
 
 
-def _gathered(episode: Episode) -> tuple[Turn, ...]:
-    return tuple(turn for turn in episode.turns if turn.action.kind != DIAGNOSE)
-
-
 def _transcript(episode: Episode, closing: str) -> Sequence[Message]:
     """The messages of the encounter; `closing` is added unless they end with it."""
     messages = list(episode.opening)
-    for turn in _gathered(episode):
+    for turn in episode.gathered:
         messages += [Message("assistant", turn.completion.text), *turn.observation.messages]
     last = messages.pop()
     said = last.content if last.content.endswith(closing) else f"{last.content}\n{closing}"

@@ -15,7 +15,7 @@ from workup.core.case import Case
 from workup.core.episode import DIAGNOSE, Completion, Episode, Message, Turn
 from workup.core.ports import Act, Doctor, Environment, Sampling
 from workup.core.statistics import Floats
-from workup.doctors.beliefs import Belief, Probabilities, gathered, place
+from workup.doctors.beliefs import Belief, Probabilities, place
 from workup.metrics import conformal
 from workup.metrics.conformal import IN_SET, SET_SIZE
 from workup.metrics.extra import Values
@@ -37,7 +37,7 @@ def spread(found: Probabilities | None, size: int) -> Floats:
 
 async def along(belief: Belief, episode: Episode) -> list[Floats]:
     """a_t after 0, 1, … and all questions of an episode. Raises RolloutError as the belief does."""
-    past = gathered(episode)
+    past = episode.gathered
     found = await belief.after(episode.case, [past[:t] for t in range(len(past) + 1)])
     return [spread(each, len(belief.names)) for each in found]
 
@@ -74,7 +74,7 @@ class NamedSet:
 
     async def __call__(self, episode: Episode, correct: bool) -> Values:
         """Raises RolloutError where the belief gives up."""
-        (found,) = await self.belief.after(episode.case, [gathered(episode)])
+        (found,) = await self.belief.after(episode.case, [episode.gathered])
         inside = spread(found, len(self.belief.names)) <= self.rule.threshold
         truth = place(self.belief, episode.case)
         return {

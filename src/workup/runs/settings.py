@@ -104,6 +104,9 @@ class EvaluationSettings(BaseModel):
             "(scored), by repeated conclusions (drawn), or as they say (stated); anchors exactly"
         ),
     )
+    prices: str | None = Field(
+        None, description="a table `item,price` of what requests cost; else the items' own costs"
+    )
     draws: int = Field(10, ge=1, le=1_000, description="conclusions of probabilities=drawn")
     anchors: bool = Field(
         True,

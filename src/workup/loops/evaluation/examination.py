@@ -29,7 +29,8 @@ from workup.doctors.hybrid import Diagnoser, conclude, whole_record
 from workup.doctors.strategies import Searcher
 from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.consultation import Consultation
-from workup.metrics.extra import Measure, Models, Values, open_measures, take
+from workup.metrics.extra import Measure, MeasuredWorld, Models, Values, open_measures, take
+from workup.metrics.prices import costs
 from workup.metrics.reading import reader_of
 from workup.rl.rollout import Play, ToPlay, check_failures, rollout, seed_key
 from workup.rl.running import run_to_end
@@ -98,7 +99,7 @@ class Examination:
                 f"{source.name} holds no test case; a file needs at least a handful of cases to "
                 f"hold some out ({FOLDED})"
             )
-        more["costs"] = {item.name: item.cost for item in source.items}
+        more["costs"] = costs(source, settings.prices)
         more["reader"] = reader_of(source, environment)
         made = cls(environment, source.test, judge, settings, **more)  # type: ignore[arg-type]
         if settings.probabilities is not None:
@@ -106,7 +107,8 @@ class Examination:
             believing = Believing(settings.probabilities, source, *own)
             made = replace(made, believing=believing)
         specs = list(dict.fromkeys((*environment.about.measures, *settings.measures)))
-        return replace(made, measures=open_measures(specs, made.played, models))
+        world = MeasuredWorld(source, environment)
+        return replace(made, measures=open_measures(specs, made.played, models, world))
 
     def believed(
         self, label: str, doctor: Doctor, weights: OwnWeights | None = None
