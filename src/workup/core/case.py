@@ -291,6 +291,7 @@ class Source:
     - `knowledge`: the generative model, if there is one
     - `library`: the documents that come with the cases, if any do
     - `base`: the base of examinations that comes with the cases, as `environment.base` names it
+    - `must_not_miss`: the diagnoses whose delay can kill or cripple; empty if nobody says which
     - `notes`: what the reader should know: rows skipped and why, simplifications, licences
     - `restricted`: whether a data-use agreement forbids passing the text on. Then only trusted
       endpoints may see it
@@ -309,6 +310,7 @@ class Source:
     knowledge: Knowledge | None = None
     library: SourceLibrary | None = None
     base: str = ""
+    must_not_miss: Sequence[str] = ()
     notes: Sequence[str] = ()
     restricted: bool = False
     undivided: bool = False

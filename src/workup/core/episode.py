@@ -151,9 +151,14 @@ class Episode:
         return tuple(each for turn in self.turns for each in turn.observation.passages or ())
 
     @property
+    def gathered(self) -> tuple[Turn, ...]:
+        """The turns before the diagnosis."""
+        return tuple(turn for turn in self.turns if turn.action.kind != DIAGNOSE)
+
+    @property
     def questions(self) -> int:
         """The number of actions other than the diagnosis."""
-        return sum(turn.action.kind != DIAGNOSE for turn in self.turns)
+        return len(self.gathered)
 
 
 Group = tuple[Episode, ...]
