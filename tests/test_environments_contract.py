@@ -79,6 +79,9 @@ def test_what_is_usual_holds_in_its_own_environment_alone() -> None:
         "name": "consultation",
         "max_turns": 10,
         "share": None,
+        "encoder": "",
+        "least": 0.55,
+        "closed": False,
     }
 
 

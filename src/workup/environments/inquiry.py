@@ -19,7 +19,9 @@ from workup.core.episode import ASK, DIAGNOSE, Action, Message, Observation, Tur
 from workup.core.ports import Doctor, Model, Retriever
 from workup.core.text import neutralise, tagged
 from workup.environments.base.anchors import BayesDiagnoser
+from workup.environments.base.interpreter import INTERPRETER
 from workup.environments.base.library_teacher import LibraryTeaching
+from workup.environments.base.matcher import Matcher
 from workup.environments.base.patients import (
     CHECKER,
     PATIENT,
@@ -40,7 +42,7 @@ from workup.environments.library import Settings as LibrarySettings
 
 UNREADABLE = "Please write one question, one search or one diagnosis."
 
-ROLES = (PATIENT, CHECKER)
+ROLES = (PATIENT, CHECKER, INTERPRETER)
 
 summary = "questions to a patient and searches in a library in one budget, then one diagnosis"
 
@@ -82,7 +84,7 @@ class Inquiry(Library):
         if not grammar.asks:
             raise ValueError(f"{grammar}: an inquiry has questions")
         super().__init__(retriever, record, grammar, said, library=library, teaching=teaching)
-        self._personas = personas
+        self._personas, self.matcher = personas, record.matcher
         self.patient: Patient = EmbeddedPatient(record)
 
     @property
@@ -98,7 +100,10 @@ class Inquiry(Library):
         return True
 
     def with_models(self, models: Mapping[str, Model]) -> Inquiry:
-        """This environment with models: a "patient" answers, a "checker" checks its answers."""
+        """This environment with models: a "patient" answers, a "checker" checks its answers.
+
+        An "interpreter" reads questions for the built-in patient.
+        """
         patient = played_by(models, self.record, self._personas)
         if patient is None:
             return self
@@ -166,7 +171,12 @@ def open(source: Source, settings: Settings) -> Inquiry:
     retriever, library, said = opened(source, s.index)
     return Inquiry(
         retriever,
-        Consultation(source.items, source.diagnoses, s.max_turns),
+        Consultation(
+            source.items,
+            source.diagnoses,
+            s.max_turns,
+            matcher=Matcher(source.items, s.meaning),
+        ),
         s.grammar,
         said,
         library=library,

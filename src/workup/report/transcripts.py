@@ -12,7 +12,7 @@ from typing import Any
 from workup.core.case import Case, Fact
 from workup.core.episode import Turn
 from workup.runs import Outcome, Record, Run
-from workup.runs.transcript import NAMES, facts_by_id, missed_critical, origins
+from workup.runs.transcript import NAMES, facts_by_id, missed_critical, origins, understood_as
 from workup.runs.words import equation
 
 MOST = 12
@@ -33,7 +33,8 @@ class Player:
 class TranscriptTurn:
     """One turn: the action, the reply, and what it revealed.
 
-    The action is `label` and `content`, or the raw text if that says more.
+    The action is `label` and `content`, or the raw text if that says more. `meant` says what it was
+    understood to ask for, and by which step, where that is not what it says.
     """
 
     number: int
@@ -44,6 +45,7 @@ class TranscriptTurn:
     found: list[Fact]
     repeated: bool
     understood: bool
+    meant: str
     score: str
 
 
@@ -228,10 +230,9 @@ def _lines(record: Record) -> Iterator[TranscriptTurn]:
             reply = ""  # the findings are shown anyway, and say just that
         shown = f"{score:+.2f}".replace("-", "−") if score else ""
         repeated = bool(item) and item in asked
-        understood = turn.observation.understood
-        yield TranscriptTurn(
-            number, label, content, reply, origins(turn), found, repeated, understood, shown
-        )
+        understood, meant = turn.observation.understood, understood_as(turn.observation)
+        told = (number, label, content, reply, origins(turn), found)
+        yield TranscriptTurn(*told, repeated, understood, meant, shown)
         asked.add(item)
 
 

@@ -20,6 +20,7 @@ from workup.environments.base.anchors import (
     GreedyDoctor,
     RandomDoctor,
 )
+from workup.environments.base.matcher import Matcher, Meaning
 from workup.environments.base.outset import told_at_outset
 
 TURNS = 10  # the default
@@ -42,6 +43,24 @@ class PartSettings(EncounterSettings):
         le=1,
         description="share of the facts told at the outset; as the case says, if none (PM-17)",
     )
+
+
+class MatchSettings(EncounterSettings):
+    """How requests are understood, wherever something is asked for."""
+
+    encoder: str = Field(
+        "",
+        description="a sentence-transformers model, folder or hub id, by which requests are "
+        "understood whose words say too little; none if empty",
+    )
+    least: float = Field(
+        0.55, ge=-1, le=1, description="the least cosine of a request and what it means (encoder)"
+    )
+
+    @property
+    def meaning(self) -> Meaning | None:
+        """Raises UserError for an encoder that does not exist."""
+        return Meaning(self.encoder, self.least) if self.encoder else None
 
 
 E = TypeVar("E")
@@ -70,6 +89,9 @@ class Encounter(ABC):
 
     role_names: Sequence[str] = ()
     """The roles that language models can play: those that `with_models` reads."""
+
+    matcher: Matcher | None = None
+    """What reads requests here; None where nothing can be asked for."""
 
     def __init__(self, max_turns: int = TURNS, share: float | None = None) -> None:
         if max_turns < 1:

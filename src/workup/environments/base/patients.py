@@ -17,7 +17,8 @@ from workup.core.episode import ASK, DIAGNOSE, Action, Message, Observation, Tur
 from workup.core.errors import RolloutError
 from workup.core.ports import Model, Request
 from workup.core.text import normalise
-from workup.environments.base.encounter import EncounterSettings
+from workup.environments.base.encounter import MatchSettings
+from workup.environments.base.interpreter import INTERPRETER, Interpreter
 from workup.environments.base.lexical import chinese
 from workup.environments.base.personas import PERSONAS, Personas
 from workup.environments.base.recorded import RecordedConsultation
@@ -83,18 +84,23 @@ class PatientReply:
     """What a patient answered, and the ids of the facts told; none if the patient does not know.
 
     `text` is neutralised and names no withheld diagnosis. `item` is the canonical name of what was
-    asked for, or "". `understood` is as in `Observation`.
+    asked for, or "". `understood` and `understood_by` are as in `Observation`.
     """
 
     text: str
     facts: tuple[str, ...] = ()
     item: str = ""
     understood: bool = True
+    understood_by: str = ""
 
     def as_told(self, text: str) -> Observation:
         """The observation that shows `text` to the doctor in place of the answer's own."""
         return Observation(
-            (Message("user", text),), self.facts, self.item, understood=self.understood
+            (Message("user", text),),
+            self.facts,
+            self.item,
+            understood=self.understood,
+            understood_by=self.understood_by,
         )
 
 
@@ -112,9 +118,10 @@ class Patient(Protocol):
 class EmbeddedPatient:
     """Tells the facts that retrieval finds, in their own words, or does not know.
 
-    Exact, deterministic, no model. Retrieval is the consultation's (`RecordedConsultation`). A
-    patient without a finding for an item says "I do not know.": a missing finding is no denial. To
-    a question that means no item and no fact, or several, it says `UNCLEAR`.
+    Exact and deterministic; no model but an interpreter, where the record has one. Retrieval
+    is the consultation's (`RecordedConsultation`). A patient without a finding for an item says "I
+    do not know.": a missing finding is no denial. To a question that means no item and no fact, or
+    several, it says `UNCLEAR`.
     """
 
     phrases = (UNKNOWN, UNKNOWN_CHINESE)
@@ -123,12 +130,11 @@ class EmbeddedPatient:
         self._record = record
 
     async def reply(self, case: Case, past: Sequence[Turn], question: str) -> PatientReply:
-        found = self._record.reply(case, Action(ASK, (question,)))
+        found = await self._record.interpreted(case, Action(ASK, (question,)))
         if not found.understood:
             return PatientReply(UNCLEAR_CHINESE if chinese(question) else UNCLEAR, understood=False)
-        if not found.evidence:
-            return PatientReply(not_known(question), item=found.item)
-        return PatientReply(found.messages[0].content, found.evidence, found.item)
+        text = found.messages[0].content if found.evidence else not_known(question)
+        return PatientReply(text, found.evidence, found.item, understood_by=found.understood_by)
 
 
 class _Answer(BaseModel):
@@ -301,7 +307,7 @@ class CheckedPatient:
         )
 
 
-class PatientSettings(EncounterSettings):
+class PatientSettings(MatchSettings):
     """What can be set where a patient is questioned."""
 
     persona: str = Field(
@@ -319,10 +325,13 @@ def played_by(
 ) -> Patient | None:
     """The patient that `models` play, a "checker" beside it checking its answers if there is one.
 
-    None without a "patient".
+    Without a "patient" the embedded one with an "interpreter"; None without both. A patient that
+    is a model reads questions itself, so that an interpreter has nothing to do there.
     """
     if PATIENT not in models:
-        return None
+        if INTERPRETER not in models:
+            return None
+        return EmbeddedPatient(record.with_interpreter(Interpreter(models[INTERPRETER])))
     patient = ModelPatient(record, models[PATIENT], personas)
     return CheckedPatient(patient, models[CHECKER]) if CHECKER in models else patient
 
@@ -348,7 +357,8 @@ def said_before(past: Sequence[Turn], question: str) -> PatientReply | None:
     if turn is None:
         return None
     seen = turn.observation
-    return PatientReply(seen.messages[0].content, seen.evidence, seen.item, seen.understood)
+    told = (seen.messages[0].content, seen.evidence, seen.item, seen.understood)
+    return PatientReply(*told, seen.understood_by)
 
 
 def listed(findings: Sequence[str]) -> str:
