@@ -81,6 +81,7 @@ def test_what_is_usual_holds_in_its_own_environment_alone() -> None:
         "share": None,
         "encoder": "",
         "least": 0.55,
+        "terms": "",
         "closed": False,
     }
 

@@ -22,7 +22,7 @@ from serving import serving
 
 from workup.cases import open_source
 from workup.cases.jsonl import write
-from workup.core.case import Case, Fact, Item, Kind, Truth
+from workup.core.case import Case, Fact, Item, Kind, Source, Truth
 from workup.core.episode import Action, Observation
 from workup.core.errors import RolloutError
 from workup.environments.base.lexical import Lexicon, words
@@ -278,6 +278,40 @@ def test_a_synonym_goes_before_a_name_within_it_but_not_before_another_name() ->
     ):
         seen = ask(request, world)
         assert (seen.item, seen.understood_by) == (item, by)
+
+
+def test_free_facts_are_read_with_the_same_care() -> None:
+    facts = (
+        Fact("1", "cough", "A dry cough."),
+        Fact("2", "", "His father died of a stroke."),
+        Fact("3", "", "Stroke of the left side two years ago."),
+    )
+    case, world = Case("x", "A man.", Truth("flu", facts=facts)), Consultation(())
+    assert ask("Did your father have a stroke?", world, case).evidence == ("2",)
+    assert ask("Have you had a stroke?", world, case).evidence == ("2", "3")
+    assert ask("Did your mother cough?", world, case).evidence == ()
+    assert ask("Do you cough?", world, case).evidence == ("1",)
+
+
+def test_terms_of_the_hpo_are_called_by_their_synonyms(tmp_path: Path) -> None:
+    (tmp_path / "hp.obo").write_text(
+        "format-version: 1.2\n\n[Term]\nid: HP:1\nname: Arachnodactyly\n"
+        'synonym: "Long slender fingers" EXACT layperson []\n'
+    )
+    (tmp_path / "phenotype.hpoa").write_text("")
+    facts = (Fact("HP:1", "Arachnodactyly", "Arachnodactyly."),)
+    case = Case("x", "A man.", Truth("a syndrome", facts=facts))
+    request = "Are the fingers long and slender?"
+    for items in ((), (Item("Arachnodactyly", "", "Fingers are normal."),)):
+        source = Source("own", [], [case], items)
+        plain, called = (
+            open_consultation(source, Settings(terms=terms)) for terms in ("", str(tmp_path))
+        )
+        assert not ask(request, plain, case).understood
+        seen = ask(request, called, case)
+        assert (seen.item, seen.evidence, seen.understood_by) == (
+            *("Arachnodactyly", ("HP:1",), "synonym"),
+        )
 
 
 def test_synonyms_of_an_own_file_are_understood_and_written_again(tmp_path: Path) -> None:

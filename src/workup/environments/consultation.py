@@ -13,7 +13,6 @@ from workup.core.ports import Model
 from workup.environments.base.discovery import Discovery
 from workup.environments.base.encounter import MatchSettings, PartSettings
 from workup.environments.base.interpreter import INTERPRETER, Interpreter
-from workup.environments.base.matcher import Matcher
 from workup.environments.base.recorded import RecordedConsultation
 from workup.environments.base.records import SimulatedRecord
 from workup.roles.judges.entailment import EntailmentJudge
@@ -73,6 +72,6 @@ def open(source: Source, settings: Settings) -> Consultation:
         source.diagnoses,
         settings.max_turns,
         settings.share,
-        matcher=Matcher(source.items, settings.meaning),
+        matcher=settings.matcher(source.items),
         closed=settings.closed,
     )

@@ -249,7 +249,7 @@ class EvidenceSeeking(Encounter):
         interpreter: Interpreter | None = None,
     ) -> None:
         super().__init__(settings.max_turns)
-        self.matcher: Matcher = Matcher(source.items, settings.meaning)
+        self.matcher: Matcher = settings.matcher(source.items)
         self.interpreter = interpreter
         self.settings, self.source = settings, source
         self.rages = rages or ExamSimulator(source, settings.rages)

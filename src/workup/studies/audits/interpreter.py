@@ -25,7 +25,7 @@ from workup.core.errors import CaseError, RolloutError, UserError
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.environments.base.encounter import MatchSettings
 from workup.environments.base.interpreter import Interpreter
-from workup.environments.base.matcher import MEANING, MODEL, STEPS, Matcher
+from workup.environments.base.matcher import MEANING, MODEL, STEPS
 from workup.environments.base.recorded import RecordedConsultation
 from workup.rl.running import run_to_end
 from workup.studies.base.result import Result, Section, for_each, percent, sheet
@@ -62,6 +62,7 @@ class Settings(StudySettings):
     least: float = Field(
         MatchSettings.model_fields["least"].default, description="as environment.least"
     )
+    terms: str = Field("", description="as environment.terms")
     model: str = Field("", description="the interpreter: endpoint:NAME, a model folder, a hub id")
     seed: int = Field(0, description="of the draw of other words")
 
@@ -262,8 +263,8 @@ def run(task: StudyTask) -> InterpreterAudit:
     s: Settings = task.settings
     source = open_source(s.cases)
     asked = requests_of(source, s)
-    how = MatchSettings(encoder=s.encoder, least=s.least)
-    record = RecordedConsultation(source.items, matcher=Matcher(source.items, how.meaning))
+    how = MatchSettings(encoder=s.encoder, least=s.least, terms=s.terms)
+    record = RecordedConsultation(source.items, matcher=how.matcher(source.items))
     if s.model:
         model = task.run_models(restricted=source.restricted).open(s.model)
         record = record.with_interpreter(Interpreter(model))
