@@ -27,7 +27,7 @@ evaluation, such as `crit @ warm start`. The built-in papers are the YAML files 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -103,14 +103,18 @@ class Setup(ClaimsPart):
     headroom: Headroom | None = None
     paid: Mapping[Name, str] = Field(default_factory=dict)
 
-    def commands(self, scale: ScaleName) -> dict[str, tuple[str, ...]]:
-        """Arm → the words behind `workup train`, without seed and folder; bounds come last."""
+    def commands(self, scale: ScaleName, more: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
+        """Arm → the words behind `workup train`, without seed and folder; bounds come last.
+
+        `more` holds for all arms, but for the settings that an arm names itself: `steps=2000`
+        leaves an arm with `steps=0` untrained.
+        """
         size = self.scales[scale]
         arms = size.arms or {**self.arms, **self.bounds}
         found = {}
         for name, typed in arms.items():
             method, *own = shlex.split(typed)
-            found[name] = (method, *shlex.split(size.words), *own)
+            found[name] = (method, *shlex.split(size.words), *more, *own)
         return found
 
 
