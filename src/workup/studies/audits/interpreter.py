@@ -158,7 +158,10 @@ class InterpreterAudit(Result):
         words = frozenset(STEPS) - {MEANING, MODEL}
         took = {
             "words decided": [each.ms for each in self._of(ALL) if each.step in words],
-            "words did not decide": [each.ms for each in self._of(ALL) if each.step not in words],
+            # Models answer many requests at a time, so that one has no time of its own.
+            "words did not decide": [
+                each.ms for each in self._of(ALL) if each.step not in words and not self.model
+            ],
         }
         return [
             "right: the item that is meant, of a foreign request none; several: asked back",
