@@ -231,6 +231,16 @@ def test_seeds_are_added_where_the_effect_could_not_be_found() -> None:
     assert order({"first": 0.9, "second": 1.0}, 3, most=6)[6:] == []
 
 
+def test_only_names_claims_and_set_ups() -> None:
+    paper = claims.read("evidence-seeking")
+    found = paper.chosen(["long-lists"])
+    assert {claim.setup for claim in found.claims} == {"long-lists"} == set(found.setups)
+    both = paper.chosen([found.claims[0].id, "wing"])
+    assert set(both.setups) == {"long-lists", "wing"}
+    assert [c for c in both.claims if c.setup == "long-lists"] == [found.claims[0]]
+    assert paper.chosen([]) == paper
+
+
 def test_what_an_arm_names_itself_stays() -> None:
     """Longer training of all arms leaves those untrained that are compared because they are."""
     found = claims.Paper.model_validate(

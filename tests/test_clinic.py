@@ -124,6 +124,7 @@ GOOD = {
             "age_to": "90",
             "variants": "mild=0.4|bad=0.6",
             "subset": "s",
+            "must_not_miss": "yes",
         },
         {
             "name": "womb ache",
@@ -133,7 +134,8 @@ GOOD = {
             "prevalence": "1",
             "female": "1",
         }
-        | {"age_from": "15", "age_peak": "20", "age_to": "50", "variants": "", "subset": "xs"},
+        | {"age_from": "15", "age_peak": "20", "age_to": "50", "variants": "", "subset": "xs"}
+        | {"must_not_miss": ""},
     ],
     "findings": [
         {
@@ -207,6 +209,7 @@ def test_tables_are_read_from_several_files(tmp_path):
     fever, zinc = tables.diseases[0], tables.findings[1]
     assert fever.variants == (("mild", 0.4), ("bad", 0.6))
     assert fever.synonyms == ("scarlet pox", "pox")
+    assert [disease.must_not_miss for disease in tables.diseases] == [True, False]
     assert zinc.present == (
         "Zinc is 7 mg (1 to 2).",
         "Zinc is 8 mg (1 to 2).",
@@ -247,6 +250,7 @@ def test_tables_are_read_from_several_files(tmp_path):
             "field 'variants': weights must be positive and sum to 1",
         ),
         ("diseases", 0, {"variants": "mild"}, "'mild' is not name=weight"),
+        ("diseases", 0, {"must_not_miss": "maybe"}, "'maybe' is none of '', 'yes'"),
         ("diseases", 0, {"subset": "xl"}, "'xl' is none of 'xs', 's', 'm', 'full'"),
         ("diseases", 0, {"female": "1.5"}, "1.5 is not a share between 0 and 1"),
         ("diseases", 0, {"code": ""}, "field 'code': must not be empty"),

@@ -28,7 +28,7 @@ from workup.core import case, episode, stages
 from workup.core import ports as core_ports
 from workup.doctors import strategies
 from workup.interop import exports
-from workup.metrics import extra, steps
+from workup.metrics import calibration, conformal, extra, steps
 from workup.metrics import measures as everyday
 from workup.metrics.metric import Metric
 from workup.models import samplers
@@ -73,6 +73,8 @@ def measures() -> Iterator[str]:
     )
     for title, found in (
         ("Of every episode", everyday.METRICS),
+        ("Of probabilities (`evaluation.probabilities`)", calibration.METRICS),
+        ("Of a row that stops (`stopping.alpha`)", conformal.METRICS),
         ("Of training steps", steps.METRICS),
     ):
         yield f"## {title}"

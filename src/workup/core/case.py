@@ -1,6 +1,6 @@
 """A case: what the doctor may see, and the truth that it must not see.
 
-Only the standard library is imported. Everything is frozen: a case that is read twice is equal.
+Only the standard library is needed. Everything is frozen: a case that is read twice is equal.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
+
+from workup.core.channel import Channel
 
 
 class Kind(StrEnum):
@@ -185,6 +187,13 @@ class Knowledge(Protocol):
         """
         ...
 
+    def through(self, channel: Channel) -> Knowledge:
+        """The same model, whose evidence may also be what a patient said through `channel`.
+
+        That is `workup.core.channel.heard` in place of the ids.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -284,6 +293,7 @@ class Source:
     - `knowledge`: the generative model, if there is one
     - `library`: the documents that come with the cases, if any do
     - `base`: the base of examinations that comes with the cases, as `environment.base` names it
+    - `must_not_miss`: the diagnoses whose delay can kill or cripple; empty if nobody says which
     - `notes`: what the reader should know: rows skipped and why, simplifications, licences
     - `restricted`: whether a data-use agreement forbids passing the text on. Then only trusted
       endpoints may see it
@@ -302,6 +312,7 @@ class Source:
     knowledge: Knowledge | None = None
     library: SourceLibrary | None = None
     base: str = ""
+    must_not_miss: Sequence[str] = ()
     notes: Sequence[str] = ()
     restricted: bool = False
     undivided: bool = False

@@ -88,9 +88,10 @@ class Observation:
     `done` says that the episode is over. `item` is the canonical name of what was asked for; "" if
     the environment knows no such item. `understood` is False where the other side could not tell
     what a readable request means, or has nothing on it: the reply then says neither that a finding
-    is there nor that it is not. `understood_by` is the step by which an exact record or patient
-    found what was asked for (`workup.environments.base.matcher.STEPS`), else "". `sources` says of
-    each ordered result where it came from, in the order of the orders, as
+    is there nor that it is not. With an `item` the patient understood, and is not sure.
+    `understood_by` is the step by which an exact record or patient, who answered, found what was
+    asked for (`workup.environments.base.matcher.STEPS`), else "". `sources` says of each ordered
+    result where it came from, in the order of the orders, as
     `workup.environments.exams.rages.ResultSource` names it; it is empty where nothing is ordered.
     `passages` are what a search returned, in their order and as the doctor reads them in
     `messages`, with scores of 0; it is empty where the search found nothing, and None where nothing
@@ -153,9 +154,14 @@ class Episode:
         return tuple(each for turn in self.turns for each in turn.observation.passages or ())
 
     @property
+    def gathered(self) -> tuple[Turn, ...]:
+        """The turns before the diagnosis."""
+        return tuple(turn for turn in self.turns if turn.action.kind != DIAGNOSE)
+
+    @property
     def questions(self) -> int:
         """The number of actions other than the diagnosis."""
-        return sum(turn.action.kind != DIAGNOSE for turn in self.turns)
+        return len(self.gathered)
 
 
 Group = tuple[Episode, ...]

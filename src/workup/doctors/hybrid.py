@@ -45,12 +45,20 @@ class TranscriptDiagnoser:
     sampling: Sampling = field(default_factory=Sampling)
 
     async def diagnose(self, episode: Episode) -> str:
+        said = await self.conclude(episode)
+        action = self.environment.read(said.text)
+        return action.content[0] if action.kind == DIAGNOSE and not said.truncated else ""
+
+    async def conclude(self, episode: Episode, more: str = "") -> Completion:
+        """What `doctor` says when it is asked to conclude; `more` is a further line of that."""
         # As messages, not as past turns: the gathering model's token ids mean nothing to another
         # model.
         shown = _transcript(episode, self.environment.conclude(episode.case))
+        if more:
+            *before, last = shown
+            shown = [*before, replace(last, content=f"{last.content}\n{more}")]
         act = await self.doctor.act(episode.case, shown, (), self.sampling)
-        action = self.environment.read(act.completion.text)
-        return action.content[0] if action.kind == DIAGNOSE and not act.completion.truncated else ""
+        return act.completion
 
 
 async def conclude(episode: Episode, diagnoser: Diagnoser, environment: Environment) -> Episode:
@@ -58,7 +66,7 @@ async def conclude(episode: Episode, diagnoser: Diagnoser, environment: Environm
 
     If the diagnoser names none, the episode is OUT_OF_TURNS.
     """
-    gathered = replace(episode, turns=_gathered(episode), ending=Ending.OUT_OF_TURNS)
+    gathered = replace(episode, turns=episode.gathered, ending=Ending.OUT_OF_TURNS)
     name = await diagnoser.diagnose(gathered)
     if not name:
         return gathered
@@ -79,14 +87,10 @@ def whole_record(case: Case, environment: Environment, record: Consultation) -> 
     return Episode(case, environment.open(case), (turn,), Ending.OUT_OF_TURNS)
 
 
-def _gathered(episode: Episode) -> tuple[Turn, ...]:
-    return tuple(turn for turn in episode.turns if turn.action.kind != DIAGNOSE)
-
-
 def _transcript(episode: Episode, closing: str) -> Sequence[Message]:
     """The messages of the encounter; `closing` is added unless they end with it."""
     messages = list(episode.opening)
-    for turn in _gathered(episode):
+    for turn in episode.gathered:
         messages += [Message("assistant", turn.completion.text), *turn.observation.messages]
     last = messages.pop()
     said = last.content if last.content.endswith(closing) else f"{last.content}\n{closing}"

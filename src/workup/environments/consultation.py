@@ -15,6 +15,7 @@ from workup.environments.base.encounter import MatchSettings, PartSettings
 from workup.environments.base.interpreter import INTERPRETER, Interpreter
 from workup.environments.base.recorded import RecordedConsultation
 from workup.environments.base.records import SimulatedRecord
+from workup.environments.base.trouble import Trouble, TroubleSettings
 from workup.roles.judges.entailment import EntailmentJudge
 
 ROLES = ("simulator", "checker", INTERPRETER)
@@ -22,7 +23,7 @@ ROLES = ("simulator", "checker", INTERPRETER)
 summary = "one request per turn to a hidden record, then the diagnosis (CRAFT)"
 
 
-class Settings(PartSettings, MatchSettings):
+class Settings(PartSettings, MatchSettings, TroubleSettings):
     """What can be set in a consultation."""
 
     closed: bool = Field(
@@ -59,9 +60,10 @@ class Consultation(RecordedConsultation):
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
         """Raises RolloutError when a model gives no usable answer."""
         if self.simulator is None:
-            seen = await self.interpreted(case, action)
+            true = await self.interpreted(case, action)
         else:
-            seen = await self.simulator.answer(case, past, action)
+            true = await self.simulator.answer(case, past, action)
+        seen = self.hear(case, past, action, true)
         return seen if self.checker is None else await self.checker.found(case, seen)
 
 
@@ -72,6 +74,7 @@ def open(source: Source, settings: Settings) -> Consultation:
         source.diagnoses,
         settings.max_turns,
         settings.share,
+        Trouble.of(source, settings),
         matcher=settings.matcher(source.items),
         closed=settings.closed,
     )

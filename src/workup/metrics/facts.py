@@ -162,12 +162,13 @@ def answers(episode: Episode) -> dict[str, float | None]:
 
     All None when nothing readable was asked. A reply that asks back is not understood, and so is
     one of an exact record or patient that has nothing on what was asked (`Observation.understood`).
+    A patient who is not sure has understood.
     """
     asked = [
         turn.observation for turn in episode.turns if turn.action.kind not in (DIAGNOSE, MALFORMED)
     ]
     told = sum(seen.understood and bool(seen.evidence) for seen in asked)
-    lost = sum(not seen.understood for seen in asked)
+    lost = sum(not (seen.understood or seen.item) for seen in asked)
     kinds = {REVEALING: told, UNREMARKABLE: len(asked) - told - lost, NOT_UNDERSTOOD: lost}
     return {metric.name: _share(count, len(asked)) for metric, count in kinds.items()}
 

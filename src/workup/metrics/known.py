@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 
-from workup.metrics import extra, measures, steps
+from workup.metrics import calibration, conformal, extra, measures, steps
 from workup.metrics.metric import ANY, BY, Metric, Where
 
 ALWAYS = tuple(each.name for each in measures.METRICS if each.always)
@@ -38,7 +38,8 @@ def shown(names: Iterable[str], where: Where) -> list[str]:
 
 @cache
 def _everyday() -> Mapping[str, Metric]:
-    return {each.name: each for each in (*measures.METRICS, *steps.METRICS)}
+    modules = (measures, calibration, conformal, steps)
+    return {each.name: each for module in modules for each in module.METRICS}
 
 
 @cache

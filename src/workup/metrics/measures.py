@@ -99,9 +99,11 @@ METRICS = (
     ),
     Metric(
         "cost",
-        "sum of the costs of what was asked; 1 each where the cases name none",
+        "sum of the costs of what was asked; 1 each where neither the cases nor a table of prices "
+        "(`evaluation.prices`) name any",
         range=COUNT,
-        where=Where.NOWHERE,
+        rank=90,
+        where=Where.PAGES | Where.PAIRED,
     ),
 )
 
@@ -138,7 +140,8 @@ def measure(
       where none could be read
     - malformed: the share of the turns without a readable action
     - diagnosed, out_of_turns, out_of_tokens, failed: 0 or 1 for each `Ending`
-    - cost: the sum of `costs` by item name over the questions; an item without a cost counts 1
+    - cost: the sum of `costs` by item name over the questions; one that reaches no item with a
+      cost counts that of "", or 1
     """
     asks, costs = environment.about.asks, costs or {}
     malformed = sum(turn.action.kind == MALFORMED for turn in episode.turns)
@@ -157,7 +160,7 @@ def measure(
         **(_retrieval(episode) if environment.about.searches else {}),
         **({"ddx": ddx(episode)} if LISTS in environment.about.measures else {}),
         "cost": sum(
-            costs.get(turn.observation.item, 1.0)
+            costs.get(turn.observation.item, costs.get("", 1.0))
             for turn in episode.turns
             if turn.action.kind != DIAGNOSE
         ),

@@ -17,6 +17,7 @@ from workup.core.errors import UserError
 from workup.metrics.known import metric
 from workup.metrics.steps import RISE
 from workup.report import (
+    calibration,
     curves,
     diseases,
     dynamics,
@@ -115,6 +116,8 @@ def _show(
         _by_seed(sides, measure or "accuracy").show(console)
     for side in sides[1:]:
         _show_differences(console, side, sides[0])
+    if (sure := calibration.sheet({side.row: side.entry for side in sides})) is not None:
+        sure.show(console)
     for side in sides[1:]:
         if side.diseases:
             diseases.sheet(side.diseases, side.row, sides[0].row, DISEASES).show(console)
@@ -405,8 +408,11 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
     looks = outcomes.looks([*rows, *before, *marks], ends)
     levels = tables.levels_of({**rows, **before, **marks})
     seeking = Plane.of(levels, ends, first.run.summary.get("stopped", {}))
+    played = {side.row: side.outcomes for side in sides}
+    played |= {mark: {"": first.run.outcomes(mark)} for mark in marks}
     return {
         **plane.content(seeking, looks, f" Anchors and start: {next(first.each)[0]}."),
+        **calibration.content({**rows, **marks}, played, looks, first.run.seed),
         "scatter": outcomes.against_accuracy(levels, looks, Curve("", [])),
         "category_figure": outcomes.by_category(found, looks),
         "category_caption": category_caption(found),

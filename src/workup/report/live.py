@@ -194,7 +194,7 @@ def spark(values: Sequence[float], width: int = 24) -> str:
 
 def print_result(summary: Mapping[str, Any], console: Console) -> None:
     """All evaluated doctors, from lower to upper anchors, in as many tables as the width needs."""
-    from workup.report import suite  # loads what draws reports, which takes a second
+    from workup.report import calibration, suite  # load what draws reports, which takes a second
     from workup.report.sheets import Sheet
     from workup.runs import rising
 
@@ -220,6 +220,8 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
         f"{size}{understood}± half of the 95 % interval by case, [ ] its ends",
         styles={place: bold.get(name, "") for place, name in enumerate(ranked)},
     ).show(console)
+    if (sure := calibration.sheet({name: doctors[name] for name in ranked})) is not None:
+        sure.show(console)
     _warn(warnings.lines({name: doctors[name] for name in ranked}), console)
     if (learned := summary.get("learning")) is not None:
         console.print(Text(f"reward  {rising.told(learned)}"))

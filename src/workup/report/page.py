@@ -13,6 +13,7 @@ from workup.core.episode import Ending
 from workup.core.statistics import RESAMPLES
 from workup.metrics.known import metric
 from workup.report import (
+    calibration,
     curves,
     dynamics,
     leaves,
@@ -91,6 +92,12 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         **plane.content(
             Plane.of(tables.levels_of(entries), ends, run.summary.get("stopped", {})),
             outcomes.looks(list(entries), ends),
+        ),
+        **calibration.content(
+            entries,
+            {doctor: {"": run.outcomes(doctor)} for doctor in entries},
+            outcomes.looks(list(entries), ends),
+            run.seed,
         ),
         "parts": tables.reward_parts(run, ends),
         **_evaluations(run, entries, ends, lines),

@@ -18,7 +18,7 @@ from workup.runs import Run, warnings
 from workup.runs.estimates import Seeds, value
 from workup.runs.policies.unseen import alike, played_cases, start_of
 from workup.runs.rising import LearningVerdict
-from workup.runs.summary import describe_seeds, lead
+from workup.runs.summary import describe_seeds, lead, probabilities
 from workup.runs.words import DASH, STAGES
 
 
@@ -101,7 +101,9 @@ class Side:
         found = {
             key: run.outcomes(doctor) for key, run in self.runs.items() if doctor in run.doctors()
         }
-        return describe_seeds(found, self.run.seed) if found else None
+        if not found:
+            return None
+        return {**describe_seeds(found, self.run.seed), **probabilities(self.run, doctor)}
 
     @cached_property
     def learned(self) -> dict[str, Mapping[str, Any]]:
@@ -200,7 +202,7 @@ def _side(
     played = {seed: run.outcomes(who[seed]) for seed, run in group.runs.items()}
     run = next(iter(group.runs.values()))
     same = first is None or alike(run, first.run)
-    entry = describe_seeds(played, run.seed)
+    entry = {**describe_seeds(played, run.seed), **probabilities(run, who[next(iter(who))])}
     metrics = dict.fromkeys((*tables.paired_of({"": entry}), *([measure] if measure else ())))
     gaps, sick = [], []
     if first and same:

@@ -11,6 +11,7 @@ from typing import Any
 
 from workup.core.case import Case, Fact
 from workup.core.episode import Turn
+from workup.environments.base.trouble import doubt
 from workup.runs import Outcome, Record, Run
 from workup.runs.transcript import NAMES, facts_by_id, missed_critical, origins, understood_as
 from workup.runs.words import equation
@@ -46,6 +47,7 @@ class TranscriptTurn:
     repeated: bool
     understood: bool
     meant: str
+    doubt: str  # what became of the truth in the reply, and the truth; "" of neither
     score: str
 
 
@@ -230,9 +232,11 @@ def _lines(record: Record) -> Iterator[TranscriptTurn]:
             reply = ""  # the findings are shown anyway, and say just that
         shown = f"{score:+.2f}".replace("-", "−") if score else ""
         repeated = bool(item) and item in asked
-        understood, meant = turn.observation.understood, understood_as(turn.observation)
-        told = (number, label, content, reply, origins(turn), found)
-        yield TranscriptTurn(*told, repeated, understood, meant, shown)
+        understood = turn.observation.understood or bool(item)
+        meant, where = understood_as(turn.observation), origins(turn)
+        true = doubt(record.episode.case, record.episode.turns[: number - 1], turn)
+        told = (number, label, content, reply, where, found, repeated, understood)
+        yield TranscriptTurn(*told, meant, true, shown)
         asked.add(item)
 
 

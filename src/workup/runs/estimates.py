@@ -26,6 +26,7 @@ from workup.core.statistics import (
     macro,
     paired,
 )
+from workup.metrics.calibration import CONFIDENCE, ECE, SUREST_RIGHT, by_chance, gaps
 from workup.metrics.known import ALWAYS, metric
 from workup.runs.judged import measured_in
 from workup.runs.record import Outcome
@@ -33,6 +34,19 @@ from workup.runs.words import plus_minus
 
 Seeds = Mapping[str, Sequence[Outcome]]  # seed → the outcomes of its run
 MACRO = "macro_"  # before the name of what is averaged over classes of cases
+
+
+def ece_by_chance(seeds: Seeds, seed: int) -> dict[str, float]:
+    """For the entry of these outcomes: the ECE that chance alone exceeds once in twenty times.
+
+    Empty where no confidence is known.
+    """
+    parts = []
+    for outcomes in seeds.values():
+        known = [(value(each, CONFIDENCE.name), each.case_id) for each in outcomes]
+        sure = [(confidence, case) for confidence, case in known if confidence is not None]
+        parts += [([each for each, _ in sure], [case for _, case in sure])] if sure else []
+    return {"ece_by_chance": by_chance(parts, seed)} if parts else {}
 
 
 def value(outcome: Outcome, name: str) -> float | None:
@@ -137,14 +151,20 @@ def _averaged(name: str) -> tuple[str, str]:
 
 
 def _columns(outcomes: Sequence[Outcome], metric: str) -> tuple[list[float | None], list[str]]:
-    return [value(outcome, metric) for outcome in outcomes], [
-        outcome.case_id for outcome in outcomes
-    ]
+    cases = [outcome.case_id for outcome in outcomes]
+    if metric == ECE.name:  # what an episode adds to it depends on the others
+        sure, right = (
+            [value(outcome, each.name) for outcome in outcomes]
+            for each in (CONFIDENCE, SUREST_RIGHT)
+        )
+        return gaps(sure, right, cases), cases
+    return [value(outcome, metric) for outcome in outcomes], cases
 
 
 def metrics_of(outcomes: Sequence[Outcome]) -> list[str]:
     """The headline metrics, then other measures, then the return if episodes were scored."""
     extra = [name for name in measured_in(outcomes) if name not in ALWAYS]
+    extra += [ECE.name] if CONFIDENCE.name in extra else []
     macros = [f"{MACRO}{name}" for name in extra if metric(name).macro]
     scored = any(outcome.total is not None for outcome in outcomes)
     return [*ALWAYS, *extra, *macros, *(["return"] if scored else [])]

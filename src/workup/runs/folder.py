@@ -260,24 +260,29 @@ class Run:
         )
         return [row["doctor"] for row in rows]
 
-    def outcomes(self, doctor: str) -> list[Outcome]:
-        """How `doctor`'s episodes went in its last evaluation, in the order of cases."""
+    def outcomes(self, doctor: str, phase: str = "eval") -> list[Outcome]:
+        """How `doctor`'s episodes went in its last evaluation, in the order of cases.
+
+        Those of `phase` "calibration" are not evaluated; they set a threshold.
+        """
         columns = (
             "case_id, diagnosis, category, sample, ending, correct, questions, total, parts, "
             "measures"
         )
         return [
             _outcome(self._store.path, row)
-            for row in self._store.select(columns, self._last(doctor), "ORDER BY case_id, sample")
+            for row in self._store.select(
+                columns, self._last(doctor, phase), "ORDER BY case_id, sample"
+            )
         ]
 
     def evaluated(self, doctor: str, **where: Any) -> Episodes:
         """The episodes of `doctor`'s last evaluation, filtered by `where`, by case and sample."""
         return Episodes(self._store, {**self._last(doctor), **where})
 
-    def _last(self, doctor: str) -> dict[str, Any]:
+    def _last(self, doctor: str, phase: str = "eval") -> dict[str, Any]:
         """What the episodes of `doctor`'s last evaluation have in common."""
-        where = {"phase": "eval", "doctor": doctor}
+        where = {"phase": phase, "doctor": doctor}
         last = self._store.select("stage, step", where, "ORDER BY episodes.rowid DESC LIMIT 1")
         return where | {key: row[key] for row in last for key in ("stage", "step")}
 

@@ -42,10 +42,11 @@ encode = json.JSONEncoder(
 class Record:
     """An episode with its verdict, its scores and its place in the run.
 
-    `phase` is "train" or "eval"; of a search stage it is "search" (the first episode of a case),
-    "chosen" or "rejected". `doctor` says who played ("policy" while training; "warm start",
-    "trained", "random doctor", … in evaluations); `step` counts the stage's updates from 1, and is
-    0 where training plays no part; `sample` tells the episodes of one case in one step apart.
+    `phase` is "train", "eval" or "calibration"; of a search stage it is "search" (the first episode
+    of a case), "chosen" or "rejected". `doctor` says who played ("policy" while training; "warm
+    start", "trained", "random doctor", … in evaluations); `step` counts the stage's updates from 1,
+    and is 0 where training plays no part; `sample` tells the episodes of one case in one step
+    apart.
     `measures` are per-episode metrics (None: undefined, such as the noise ratio of an episode that
     discovered nothing). `advantages` has one entry per token of the transcript, 0 outside the
     policy's own, or is empty.

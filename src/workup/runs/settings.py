@@ -97,6 +97,17 @@ class EvaluationSettings(BaseModel):
     measures: list[str] = Field(
         default_factory=list, description="further measures: kg, bleu, rouge, actions, emb:MODEL"
     )
+    probabilities: Literal["scored", "drawn", "stated"] | None = Field(
+        None,
+        description=(
+            "measure how sure doctors are: policies by log-probabilities over the closed list "
+            "(scored), by repeated conclusions (drawn), or as they say (stated); anchors exactly"
+        ),
+    )
+    prices: str | None = Field(
+        None, description="a table `item,price` of what requests cost; else the items' own costs"
+    )
+    draws: int = Field(10, ge=1, le=1_000, description="conclusions of probabilities=drawn")
     anchors: bool = Field(
         True,
         description=(
@@ -107,6 +118,24 @@ class EvaluationSettings(BaseModel):
         True, description="play the base model as well, where a warm start comes first"
     )
     seen: bool = Field(False, description="also play cases that the policy was trained on")
+
+
+class StoppingSettings(BaseModel):
+    """A row in which the policy stops by a calibrated rule."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    alpha: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="stop so that the named set holds the truth with probability 1 − alpha, by "
+        "the probabilities of evaluation.probabilities (scored, if that is not set)",
+    )
+    calibration: int = Field(
+        500, ge=1, description="cases that the rule is calibrated on; none is tested on"
+    )
+    most: int = Field(1, ge=1, description="stop when the set has at most so many diseases")
 
 
 class SupportSettings(BaseModel):
@@ -199,6 +228,9 @@ class PolicySettings(SamplerSettings, SupportSettings):
         None, ge=1, description="tokens per completion; as trained, or 256"
     )
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
+    stopping: StoppingSettings = Field(
+        StoppingSettings(), description="also play a row that stops with a guarantee"
+    )
     strategy: NamedWords = Field(
         default_factory=dict,
         description="how the policy is prompted: direct, cot, mediq … (`workup methods`), or "

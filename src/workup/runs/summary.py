@@ -8,10 +8,13 @@ from typing import Any
 
 from workup.core.crossed import null
 from workup.core.statistics import LEVEL
+from workup.doctors.beliefs import EXACT, SCORED
+from workup.metrics.calibration import BRIER
 from workup.runs.estimates import (
     Seeds,
     common,
     difference,
+    ece_by_chance,
     estimate,
     metrics_of,
     over_repeats,
@@ -31,13 +34,15 @@ def summarise(
     calls: Sequence[Mapping[str, Any]] = (),
     speed: Mapping[str, float] | None = None,
     stopped: Mapping[str, Any] | None = None,
+    stopping: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Computes summary.json from the run's episodes, writes it, and returns it.
 
     `steps` and `seconds` are the whole run's, over all stages; `calls` what models in supporting
     roles were asked and cost; `speed` how many episodes a second each doctor played; `stopped` how
-    accurate anchors are after each question (`workup.loops.evaluation.stopped`). The run's notes,
-    such as a warning that the policy judges itself, are taken over from its configuration.
+    accurate anchors are after each question (`workup.loops.evaluation.stopped`); `stopping` by
+    which rule a policy stopped (`workup.loops.evaluation.stopping`). The run's notes, such as a
+    warning that the policy judges itself, are taken over from its configuration.
     """
     head = {
         "name": run.name,
@@ -55,6 +60,7 @@ def summarise(
         "anchors": list(run.anchors),
         "doctors": {doctor: describe(run, doctor) for doctor in run.doctors()},
         **({"stopped": dict(stopped)} if stopped else {}),
+        **({"stopping": dict(stopping)} if stopping else {}),
     }
     run.write_summary(summary)
     return summary
@@ -92,7 +98,22 @@ def describe(run: Run, doctor: str) -> dict[str, Any]:
         "episodes": len(outcomes),
         "endings": dict(endings.most_common()),
         **over_repeats(outcomes),
+        **probabilities(run, doctor),
+        **ece_by_chance({"": outcomes}, seed),
         **{metric: estimate(outcomes, metric, seed).as_json() for metric in metrics_of(outcomes)},
+    }
+
+
+def probabilities(run: Run, doctor: str) -> dict[str, str]:
+    """Where the probabilities of an evaluated doctor come from, as a part of its entry.
+
+    `workup.doctors.beliefs` has the words. Empty where it gave none.
+    """
+    if not any(BRIER.name in outcome.measures for outcome in run.outcomes(doctor)):
+        return {}
+    exact = doctor in run.anchors
+    return {
+        "probabilities": EXACT if exact else run.config["evaluation"]["probabilities"] or SCORED
     }
 
 
@@ -121,6 +142,7 @@ def describe_seeds(seeds: Seeds, seed: int) -> dict[str, Any]:
         "cases": len({outcome.case_id for outcome in everyone}),
         "episodes": len(everyone),
         "endings": dict(endings.most_common()),
+        **ece_by_chance(seeds, seed),
         **{metric: figures(metric) for metric in metrics_of(everyone)},
     }
 

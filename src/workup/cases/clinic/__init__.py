@@ -65,6 +65,7 @@ def open_clinic(subset: str, split: int = 0) -> Source:
         phrases=phrases(world.tables),
         knowledge=world.knowledge,
         library=ClinicLibrary(subset),
+        must_not_miss=tuple(each.name for each in world.tables.diseases if each.must_not_miss),
         notes=NOTES,
     )
 
@@ -88,5 +89,6 @@ def open_renamed(rest: str, split: int = 0) -> Source:
         phrases=(*(each for each in world.phrases if each not in marks), *FIRST, *SECOND),
         knowledge=RenamedKnowledge(masked, pool),
         library=ClinicLibrary(rest),
+        must_not_miss=(),  # names differ from case to case
         notes=(*world.notes, *RENAMED_NOTES, *([LINKED_NOTE] if linked else [])),
     )

@@ -6,7 +6,8 @@ plausible numbers: a test bench, not medicine. Every table may be split over sev
 
 - diseases: `prevalence` is a weight. `female` is the share of women (0 or 1 for a sex-bound
   disease). Ages run from `age_from` to `age_to`, with most patients at `age_peak`. `variants` is
-  `name=weight|name=weight` where a disease has inner structure.
+  `name=weight|name=weight` where a disease has inner structure. `must_not_miss` is "yes" where a
+  delay of hours or days can kill or cripple.
 - findings: `present` and `absent` hold alternative sentences, separated by `|`, in which `{value}`,
   `{unit}` and `{reference}` stand for the numbers. `background` is P(finding) in a disease that
   has no row in likelihoods. `complaint` is the probability that a patient comes because of it
@@ -66,6 +67,7 @@ class Disease:
     ages: tuple[float, float, float]
     variants: tuple[tuple[str, float], ...]
     subset: str
+    must_not_miss: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +254,7 @@ def _disease(row: _TableRow) -> Disease:
         ages=(ages[0], ages[1], ages[2]),
         variants=_variants(row),
         subset=row.choice("subset", SUBSETS),
+        must_not_miss=row.choice("must_not_miss", ("", "yes")) == "yes",
     )
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from workup.core.episode import Episode
 from workup.core.errors import UserError, unknown
-from workup.core.ports import Doctor, Environment, Model
+from workup.core.ports import Doctor, Environment, LanguageModel, Model
 from workup.rl.rollout import Play, ToPlay
 
 
@@ -24,11 +24,13 @@ from workup.rl.rollout import Play, ToPlay
 class Driven:
     """The policy that a strategy drives: as a doctor, and as a chat model that answers anything.
 
-    `model` is None for a policy that knows only the encounter (the tiny one).
+    `model` is None for a policy that knows only the encounter (the tiny one), `weights` for one
+    that is reached over a network.
     """
 
     doctor: Doctor
     model: Model | None = None
+    weights: LanguageModel | None = None
 
     def chat(self, strategy: str) -> Model:
         """The chat model. Raises UserError if the policy is none."""

@@ -1,17 +1,19 @@
 """The sequential encounter of CRAFT's Algorithm 1 (CR-1, CR-2): one action per turn.
 
-The answers are phrases of the hidden record. Nothing here draws at random, remembers or calls a
-model: the same request in the same case always gets the same answer.
+The answers are phrases of the hidden record. Nothing here remembers or calls a model: without
+`trouble` the same request in the same case always gets the same answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from functools import lru_cache
 from typing import Self
 
 from workup.core.case import Case, Fact, Item, Kind
+from workup.core.channel import Channel
 from workup.core.episode import DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
 from workup.core.leaks import WITHHELD
 from workup.core.text import blocks, neutralise, tagged
@@ -25,6 +27,7 @@ from workup.environments.base.matcher import (
     Match,
     Matcher,
 )
+from workup.environments.base.trouble import DENIED, UNSURE, Trouble, unsure
 from workup.environments.base.withheld import Withholding
 
 TAGS = (*(kind.value for kind in Kind), DIAGNOSE)
@@ -65,8 +68,8 @@ class RecordedConsultation(Encounter):
     one is taken as normal; the rules say so, and it still counts as not understood.
 
     `diagnoses` is the closed list of names, if there is one. `max_turns` ≥ 1 is the paper's T: the
-    diagnosis has to be among the first T actions. No other model has a role here:
-    `consultation.Consultation` adds them.
+    diagnosis has to be among the first T actions. `trouble` is what becomes of true answers. No
+    other model has a role here: `consultation.Consultation` adds them.
     """
 
     interpreter: Interpreter | None = None
@@ -77,12 +80,14 @@ class RecordedConsultation(Encounter):
         diagnoses: Sequence[str] = (),
         max_turns: int = TURNS,
         share: float | None = None,
+        trouble: Trouble | None = None,
         *,
         matcher: Matcher | None = None,
         closed: bool = False,
     ) -> None:
         super().__init__(max_turns, share)
-        self.diagnoses, self.closed = tuple(diagnoses), closed
+        self.trouble, self.closed = trouble, closed
+        self.diagnoses = tuple(diagnoses)
         self.matcher: Matcher = matcher or Matcher(items)
         self.items = self.matcher.names
         self.tell = Withholding(items, self.diagnoses)
@@ -97,7 +102,12 @@ class RecordedConsultation(Encounter):
 
         `_WHICH`, which holds names of items, is none of them: a policy reads it as sub-words.
         """
-        return (INSTRUCTIONS, self._limit, UNREADABLE, self.unknown, WITHHELD, CONCLUDE)
+        own = (INSTRUCTIONS, self._limit, UNREADABLE, self.unknown, WITHHELD, CONCLUDE)
+        return own if self.trouble is None else (*own, UNSURE, DENIED)
+
+    @property
+    def channel(self) -> Channel | None:
+        return None if self.trouble is None else self.trouble.channel
 
     @property
     def asks(self) -> bool:
@@ -137,7 +147,7 @@ class RecordedConsultation(Encounter):
         return CONCLUDE
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
-        return await self.interpreted(case, action)
+        return self.hear(case, past, action, await self.interpreted(case, action))
 
     async def interpreted(self, case: Case, action: Action) -> Observation:
         """`reply`; what it does not understand, a model reads where one has the role.
@@ -164,8 +174,29 @@ class RecordedConsultation(Encounter):
         other.interpreter = interpreter
         return other
 
+    def hear(
+        self, case: Case, past: Sequence[Turn], action: Action, seen: Observation
+    ) -> Observation:
+        """What the doctor hears after the turns `past` in place of `seen`, the true answer.
+
+        A sub-question is then denied in its own words, so that it does not tell whether its parent
+        is negative.
+        """
+        said = self.trouble.hear(case, past, seen) if self.trouble else None
+        if said is None:
+            return seen
+        item = self.items.get(said.topic)
+        if said.true and (seen.evidence or item is None or not item.parent):
+            return replace(seen, item=said.topic)
+        if said.facts is None:
+            return replace(_unanswered(unsure(action.content[0])), item=said.topic)
+        if said.facts:
+            return self._report(case, said.facts, said.topic, seen.understood_by)
+        denied = item.normal if item else DENIED
+        return _message(denied, item=said.topic, by=seen.understood_by)
+
     def reply(self, case: Case, action: Action) -> Observation:
-        """`answer` as an ordinary function, without a coroutine.
+        """The true answer, whatever the patient makes of it (`hear`), without a coroutine.
 
         A positive item is answered with the texts of all its facts, `case.given` included. A
         sub-question whose parent is negative is answered with the parent's normal answer. Diagnosis

@@ -15,7 +15,7 @@ from workup.runs import Record, parquet
 ASSISTANT = "assistant"
 FILE = "train.parquet"
 PLACE: Mapping[str, str] = {
-    "phase": "train, eval, or search, chosen and rejected of a search stage",
+    "phase": "train, eval, calibration, or search, chosen and rejected of a search stage",
     "doctor": "who played; policy while training",
     "stage": "the stage of the training, empty outside",
     "step": "the update within the stage, from 1; 0 outside a training",

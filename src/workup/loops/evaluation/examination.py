@@ -14,13 +14,23 @@ from workup.cases.files import evenly_spaced
 from workup.core.case import Case, Source
 from workup.core.episode import Ending, Episode
 from workup.core.errors import RolloutError, UserError
-from workup.core.ports import Doctor, Environment, Instruments, Judge, Model, Reward, Scorer
+from workup.core.ports import (
+    Doctor,
+    Environment,
+    Instruments,
+    Judge,
+    Model,
+    Reward,
+    Scorer,
+)
 from workup.core.stages import Settle
+from workup.doctors.beliefs import BeliefScores, Believing, OwnWeights
 from workup.doctors.hybrid import Diagnoser, conclude, whole_record
 from workup.doctors.strategies import Searcher
 from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.consultation import Consultation
-from workup.metrics.extra import Measure, Models, Values, open_measures, take
+from workup.metrics.extra import Measure, MeasuredWorld, Models, Values, open_measures, take
+from workup.metrics.prices import costs
 from workup.metrics.reading import reader_of
 from workup.rl.rollout import Play, ToPlay, check_failures, rollout, seed_key
 from workup.rl.running import run_to_end
@@ -43,7 +53,9 @@ class Examination:
     """The evaluation of a run: the same cases, seeds and judge for every doctor.
 
     `reward` scores the episodes as training does, so that the report can show the reward's parts.
-    `reader` is the exact reader, where there is one.
+    `reader` is the exact reader, where there is one. `own` are the measures of single doctors, by
+    label. `believing` makes what doctors believe, where the settings ask for it. Episodes are
+    recorded under `phase`.
     """
 
     environment: Environment
@@ -61,6 +73,9 @@ class Examination:
     costs: Mapping[str, float] = field(default_factory=dict)
     measures: Sequence[Measure] = ()
     reader: BayesDiagnoser | None = None
+    believing: Believing | None = None
+    own: Mapping[str, Sequence[Measure]] = field(default_factory=dict)
+    phase: str = "eval"
 
     @classmethod
     def of(
@@ -84,11 +99,28 @@ class Examination:
                 f"{source.name} holds no test case; a file needs at least a handful of cases to "
                 f"hold some out ({FOLDED})"
             )
-        more["costs"] = {item.name: item.cost for item in source.items}
+        more["costs"] = costs(source, settings.prices)
         more["reader"] = reader_of(source, environment)
         made = cls(environment, source.test, judge, settings, **more)  # type: ignore[arg-type]
+        if settings.probabilities is not None:
+            own = (environment, judge, made.seed, settings.draws, made.max_tokens)
+            believing = Believing(settings.probabilities, source, *own)
+            made = replace(made, believing=believing)
         specs = list(dict.fromkeys((*environment.about.measures, *settings.measures)))
-        return replace(made, measures=open_measures(specs, made.played, models))
+        world = MeasuredWorld(source, environment)
+        return replace(made, measures=open_measures(specs, made.played, models, world))
+
+    def believed(
+        self, label: str, doctor: Doctor, weights: OwnWeights | None = None
+    ) -> Examination:
+        """This evaluation, which measures what `doctor` believes if the settings ask for it.
+
+        Raises UserError as `Believing.of`.
+        """
+        if self.believing is None:
+            return self
+        measure = BeliefScores(self.believing.of(doctor, weights))
+        return replace(self, own={**self.own, label: (measure,)})
 
     @property
     def total(self) -> int:
@@ -172,7 +204,7 @@ def examine(
     Returns how many were played: those of earlier sessions are kept, except failed ones. Raises
     WorkupError when more than `max_failed` of the episodes failed.
     """
-    played = [o for o in run.outcomes(label) if o.ending != Ending.FAILED]
+    played = [o for o in run.outcomes(label, examination.phase) if o.ending != Ending.FAILED]
     kept = {(o.case_id, o.sample) for o in played}
     jobs = (
         (job, sample) for job, sample in examination.jobs() if (job.case.id, sample) not in kept
@@ -224,10 +256,13 @@ async def judged(
     episode, correct = await verdicts.settle(episode)
     further: Values = {}
     if correct is not None:
-        episode, further = await take(examination.measures, episode, correct)
+        measures = (*examination.measures, *examination.own.get(label, ()))
+        episode, further = await take(measures, episode, correct)
     if episode.ending is Ending.FAILED:
         correct = None
-    record = Record(label, episode, sample=sample, correct=correct, measures=further)
+    record = Record(
+        label, episode, examination.phase, sample=sample, correct=correct, measures=further
+    )
     return measured(record, examination.environment, examination.costs, examination.reader)
 
 

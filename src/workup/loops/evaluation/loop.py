@@ -13,8 +13,9 @@ from typing import Any
 
 from workup import environments
 from workup.core.errors import UserError
-from workup.core.ports import LanguageModel, Sampling
+from workup.core.ports import Doctor, LanguageModel, Sampling
 from workup.doctors import strategies
+from workup.doctors.beliefs import SCORED, OwnWeights
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.hybrid import Diagnoser, TranscriptDiagnoser
 from workup.doctors.strategies import Driven, Searcher, Strategy
@@ -30,6 +31,7 @@ from workup.loops.evaluation.examination import (
 )
 from workup.loops.evaluation.remarks import remarks
 from workup.loops.evaluation.stopped import curves
+from workup.loops.evaluation.stopping import Stopping, divided, told
 from workup.loops.frame import Frame, create, evaluate, finish
 from workup.loops.supporting import SupportingRoles
 from workup.models import samplers
@@ -86,14 +88,15 @@ def start(settings: PolicySettings, out: Path, live: Live, account: str = "") ->
     free(out)
     account = account or token_hex(8)
     evaluation = Evaluation.of(settings, account)
-    players = evaluation.players()
+    players, examination = evaluation.players(), evaluation.believing
+    _ = evaluation.stopping  # its mistakes, before anything is written
     asked = evaluation.asked(settings)
     noted: dict[str, Any] = {"anchors": list(evaluation.anchors)}
     noted["encounter"] = encounter(settings, evaluation.policy).name
     noted |= {"notes": [*evaluation.noted]} if evaluation.noted else {}
     config = {"kind": "evaluation", "account": account, **noted, **asked}
     create(out, config, evaluation)
-    return _go_on(out, evaluation, players, live)
+    return _go_on(out, evaluation, examination, players, live)
 
 
 def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
@@ -108,10 +111,16 @@ def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> 
         if changes:
             with run.alone():
                 run.revise(merge(run.settings, changes), changes)
-    return _go_on(path, evaluation, evaluation.players(), live)
+    return _go_on(path, evaluation, evaluation.believing, evaluation.players(), live)
 
 
-def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], live: Live) -> Run:
+def _go_on(
+    path: Path,
+    evaluation: Evaluation,
+    examination: Examination,
+    players: Mapping[str, Player],
+    live: Live,
+) -> Run:
     began = time.monotonic()
     evaluation.supporting.run_models.named(path)
     with Run.open(path) as run, run.alone(), closing(evaluation.supporting):
@@ -120,11 +129,12 @@ def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], li
         speed = {}
         for label, player in players.items():
             since = time.monotonic()
-            count = evaluate(
-                run, evaluation.examination, player, label, live, evaluation.supporting
-            )
+            count = evaluate(run, examination, player, label, live, evaluation.supporting)
             if count:
                 speed[label] = round(count / (time.monotonic() - since), 3)
+        rule: Mapping[str, Any] | None = None
+        if evaluation.stopping is not None:
+            rule = evaluation.stopping.play(run, examination, live, evaluation.supporting)
         summary = summarise(
             run,
             steps=0,
@@ -132,10 +142,15 @@ def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], li
             calls=evaluation.supporting.calls,
             speed=speed,
             stopped=curves(run, evaluation.source, evaluation.environment),
+            stopping=rule,
         )
         first = next(iter(players))
         rate = f"speed   {first}: {speed[first]:.2f} episodes a second" if first in speed else ""
-        notes = (*filter(None, [rate]), *repeats(summary), *evaluation.notes)
+        notes = (
+            *filter(None, [rate, told(rule) if rule else ""]),
+            *repeats(summary),
+            *evaluation.notes,
+        )
         finish(run, summary, notes, live)
     return Run.open(path)
 
@@ -159,6 +174,7 @@ class Evaluation(Frame):
     conclude: Resolved | None
     examination: Examination
     met: Sequence[str] = ()  # notes on cases that a policy was trained on
+    calibrating: Examination | None = None  # on the cases that a rule for stopping is fitted to
 
     @classmethod
     def of(cls, settings: PolicySettings, account: str) -> Evaluation:
@@ -191,11 +207,14 @@ class Evaluation(Frame):
         supporting = SupportingRoles(
             settings, source, environment, account, settings.evaluation.measures
         )
+        how = settings.evaluation
+        if settings.stopping.alpha is not None and how.probabilities is None:
+            how = how.model_copy(update={"probabilities": SCORED})  # a rule reads them
         examination = Examination.of(
             source,
             supporting.environment,
             supporting.judge,
-            settings.evaluation,
+            how,
             supporting.measuring,
             max_tokens=settings.max_tokens or 256,
             seed=settings.seed,
@@ -205,14 +224,18 @@ class Evaluation(Frame):
         for each in named:
             if each.endpoint:
                 supporting.run_models.open(each.name)
+        calibrating = None
+        if settings.stopping.alpha is not None:
+            examination, calibrating = divided(examination, settings.stopping)
         seen = settings.evaluation.seen
-        met = refuse_met(examination.played, settings.cases, split, named, allowed=seen)
+        used = [*examination.played, *(calibrating.played if calibrating else ())]
+        met = refuse_met(used, settings.cases, split, named, allowed=seen)
         # Each episode in flight needs a slot of a local policy's prefix cache. With more
         # episodes than slots, prompts are computed again in every turn.
         at_once = max(1, settings.concurrency // tuned.in_flight)
         examination = replace(examination, concurrency=at_once)
         frame = (policy, source, supporting, settings.seed)
-        return cls(*frame, settings, conclude, examination, met)
+        return cls(*frame, settings, conclude, examination, met, calibrating)
 
     def asked(self, settings: PolicySettings) -> dict[str, Any]:
         """`settings`, from which this was made, as a run keeps them: with the split and the roles.
@@ -248,7 +271,8 @@ class Evaluation(Frame):
     def players(self) -> dict[str, Player]:
         """Everyone who plays, by label."""
         known, label, name = self.anchors, self.label, self.policy.name
-        gatherer = playing(known[name]) if name in known else self._player()
+        played = known.get(name) or self._player
+        gatherer = searching(played) if isinstance(played, Searcher) else playing(played)
         players = {label: gatherer}
         if self.conclude is not None:
             (diagnoser, reader), other = self._diagnosers(self.conclude), self.conclude.label
@@ -261,14 +285,56 @@ class Evaluation(Frame):
             **{label: playing(doctor) for label, doctor in others.items() if label != name},
         }
 
-    def _player(self) -> Player:
+    @property
+    def believing(self) -> Examination:
+        """The examination with what the policy and the anchors believe, if that is measured."""
+        found, known, name = self.examination, self.anchors, self.policy.name
+        if found.believing is None:
+            return found
+        own = known.get(name) or self._own.doctor
+        found = found.believed(self.label, own, self._weights)
+        for label, doctor in known.items():
+            found = found.believed(label, doctor)
+        return found
+
+    @cached_property
+    def _own(self) -> Driven:
+        return self._driven(self.policy)
+
+    @cached_property
+    def stopping(self) -> Stopping | None:
+        """The row in which the policy stops by a rule, if that is asked for.
+
+        Raises UserError for a strategy that plays whole episodes, and as `believing`.
+        """
+        believing, calibrating = self.examination.believing, self.calibrating
+        if believing is None or calibrating is None:
+            return None
+        doctor = self.anchors.get(self.policy.name) or self._player
+        if isinstance(doctor, Searcher):
+            raise UserError(
+                "stopping.alpha: this strategy plays whole episodes and cannot be stopped"
+            )
+        own = self.anchors.get(self.policy.name) or self._own.doctor
+        belief = believing.of(own, self._weights)
+        return Stopping(self.settings.stopping, self.label, doctor, belief, calibrating)
+
+    @cached_property
+    def _player(self) -> Doctor | Searcher:
         """The policy as the strategy plays it."""
-        driven = self._driven(self.policy)
         if not self.settings.strategy:
-            return playing(driven.doctor)
+            return self._own.doctor
         strategy, tuned = strategy_of(self.settings)
-        played = strategy.open(driven, self.examination.environment, tuned)
-        return searching(played) if isinstance(played, Searcher) else playing(played)
+        opened: Doctor | Searcher = strategy.open(self._own, self.examination.environment, tuned)
+        return opened
+
+    @property
+    def _weights(self) -> OwnWeights | None:
+        """The weights that play, if they are here and no strategy is between."""
+        if self.policy.name in self.anchors or self.settings.strategy:
+            return None
+        model = self._own.weights
+        return None if model is None else OwnWeights(model.policy, model.scorer)
 
     def _driven(self, policy: Resolved) -> Driven:
         """The policy as a doctor, and as a chat model if its weights have a chat template."""
@@ -276,7 +342,7 @@ class Evaluation(Frame):
             doctor = ModelDoctor(self.supporting.run_models.open(policy.name))
             return Driven(doctor, doctor.model)
         model = open_model(self.settings, policy)
-        return Driven(TokenDoctor(model.policy), model.chat(policy.label))
+        return Driven(TokenDoctor(model.policy), model.chat(policy.label), model)
 
     def _diagnosers(self, concluding: Resolved) -> tuple[Diagnoser, Diagnoser]:
         """The one who concludes from a transcript, and the one who has the whole record."""

@@ -30,6 +30,7 @@ from workup.cases.order import Order
 from workup.core.errors import UserError, unknown
 from workup.core.ports import (
     DOCTOR,
+    LIVE,
     Demonstration,
     Doctor,
     Engine,
@@ -38,9 +39,10 @@ from workup.core.ports import (
     Scorer,
 )
 from workup.core.stages import DpoStage, GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
+from workup.doctors.beliefs import OwnWeights
 from workup.engines import EngineJob
 from workup.engines.settings import OWN_TEACHER, PreferenceSettings, TuningSettings
-from workup.loops.evaluation.examination import FOLDED, Examination, Player, playing
+from workup.loops.evaluation.examination import FOLDED, Examination, playing
 from workup.loops.evaluation.remarks import remarks
 from workup.loops.evaluation.stopped import curves
 from workup.loops.frame import Frame, create, evaluate, finish
@@ -645,21 +647,23 @@ class Training:
     def _evaluate(self, label: str) -> None:
         """Plays the test cases with the present policy, unless an earlier session has."""
         if self.engine.processes.is_main:
-            self._examine(playing(TokenDoctor(self.policy)), label)
+            weights = OwnWeights(self.policy, partial(self.engine.live.scorer, LIVE))
+            self._examine(TokenDoctor(self.policy), label, weights)
 
-    def _examine(self, player: Player, label: str) -> None:
+    def _examine(self, doctor: Doctor, label: str, weights: OwnWeights | None = None) -> None:
         examination = replace(
             self.plan.examination, scorers=self._known_scorers(), models=self._models()
-        )
+        ).believed(label, doctor, weights)
         if len(self.disk.episodes(phase="eval", doctor=label)) == examination.total:
             return
         self.policy.refresh()
+        player = playing(doctor)
         evaluate(self.disk, examination, player, label, self.live, self.plan.supporting)
 
     def _finish(self, steps: int) -> None:
         if self.settings.evaluation.anchors:
             for label, doctor in self.plan.anchors.items():
-                self._examine(playing(doctor), label)
+                self._examine(doctor, label)
         seconds = sum(line.get("seconds", 0.0) for line in self.disk.metrics())
         summary = summarise(
             self.disk,

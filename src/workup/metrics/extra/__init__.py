@@ -2,8 +2,9 @@
 
 A measure is one module of this package that defines `open(option, cases, models) -> Measure` and
 `METRICS`, the declarations of all values that it finds (`workup.metrics.metric.Metric`). Its name
-is the module's; in "NAME:OPTION" the option is passed to `open`. `ROLES` are the supporting roles
-that it asks, if any; those among them that several models may play at once are its `PANELS`.
+is the module's; in "NAME:OPTION" the option is passed to `open`. A measure that reasons with the
+source's own model defines `open_in(option, world) -> Measure` instead. `ROLES` are the supporting
+roles that it asks, if any; those among them that several models may play at once are its `PANELS`.
 Training never takes these measures.
 """
 
@@ -16,11 +17,12 @@ from importlib import import_module
 from pkgutil import iter_modules
 from statistics import fmean
 from types import ModuleType
+from typing import NamedTuple
 
-from workup.core.case import Case
+from workup.core.case import Case, Source
 from workup.core.episode import Ending, Episode
 from workup.core.errors import RolloutError, UserError, unknown
-from workup.core.ports import Model
+from workup.core.ports import Environment, Model
 from workup.metrics.metric import BY, Metric
 
 Values = Mapping[str, float | None]
@@ -38,17 +40,37 @@ def names() -> list[str]:
     return sorted(module.name for module in iter_modules(__path__))
 
 
+class MeasuredWorld(NamedTuple):
+    """What is played: cases of `source` in `environment`."""
+
+    source: Source
+    environment: Environment
+
+
 def open_measures(
-    specs: Sequence[str], cases: Sequence[Case], models: Models | None = None
+    specs: Sequence[str],
+    cases: Sequence[Case],
+    models: Models | None = None,
+    world: MeasuredWorld | None = None,
 ) -> tuple[Measure, ...]:
     """The measures of these names, each with its option behind a colon ("kg:who").
 
     Raises UserError; so does a measure whose values are not all declared.
     """
-    return tuple(
-        _declaring(spec, _opener(spec)(spec.partition(":")[2], cases, models or {}))
-        for spec in specs
-    )
+    made = []
+    for spec in specs:
+        module, option = _module(spec), spec.partition(":")[2]
+        if hasattr(module, "open_in"):
+            if world is None:
+                raise UserError(
+                    f"measure '{spec}' is taken in evaluations alone: it needs a source"
+                )
+            measure = module.open_in(option, world)
+        else:
+            opener: Opener = module.open
+            measure = opener(option, cases, models or {})
+        made.append(_declaring(spec, measure))
+    return tuple(made)
 
 
 def declared(name: str) -> Sequence[Metric]:
@@ -103,11 +125,6 @@ def averaged(by_judge: Mapping[str, Values]) -> dict[str, float | None]:
         for name, value in values.items()
     }
     return {**means, **own} if len(by_judge) > 1 else means
-
-
-def _opener(spec: str) -> Opener:
-    opener: Opener = _module(spec).open
-    return opener
 
 
 def _module(spec: str) -> ModuleType:

@@ -170,6 +170,7 @@ def _source(
         diagnoses=release.diagnoses,
         phrases=release.phrases,
         knowledge=rates.knowledge(),
+        must_not_miss=release.must_not_miss,
         notes=tuple(notes),
     )
 

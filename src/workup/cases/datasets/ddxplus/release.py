@@ -43,6 +43,9 @@ _BUCKETS = (
 )
 
 
+SEVERE = 2  # a condition of at most this severity must not be missed
+
+
 class _RawEvidence(BaseModel):
     code_question: str
     question_en: str = Field(min_length=1)
@@ -58,6 +61,7 @@ class _RawCondition(BaseModel):
     icd10: str = Field(alias="icd10-id")
     symptoms: dict[str, Any]
     antecedents: dict[str, Any]
+    severity: int | None = Field(None, ge=1, le=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,8 @@ class Evidence:
 class DdxplusCondition:
     """One condition: English name, other names, ICD-10 codes, and its evidences' codes.
 
-    ICD-10 codes are in upper case. The evidences are those listed for it.
+    ICD-10 codes are in upper case. The evidences are those listed for it. `severity` runs from 1,
+    the most severe, to 5.
     """
 
     name: str
@@ -90,6 +95,7 @@ class DdxplusCondition:
     codes: tuple[str, ...]
     symptoms: tuple[str, ...]
     antecedents: tuple[str, ...]
+    severity: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,11 @@ class Release:
     @property
     def diagnoses(self) -> tuple[str, ...]:
         return tuple(condition.name for condition in self.conditions)
+
+    @property
+    def must_not_miss(self) -> tuple[str, ...]:
+        """The conditions of severity 1 and 2."""
+        return tuple(each.name for each in self.conditions if (each.severity or 5) <= SEVERE)
 
     @property
     def items(self) -> tuple[Item, ...]:
@@ -203,7 +214,7 @@ def _condition(key: str, raw: _RawCondition) -> DdxplusCondition:
     aliases = tuple(dict.fromkeys(name for name in (raw.french, key) if name != raw.english))
     codes = tuple(code.upper() for code in re.split(r"[\s,]+", raw.icd10.strip()) if code)
     return DdxplusCondition(
-        raw.english, aliases, codes, tuple(raw.symptoms), tuple(raw.antecedents)
+        raw.english, aliases, codes, tuple(raw.symptoms), tuple(raw.antecedents), raw.severity
     )
 
 
