@@ -145,7 +145,7 @@ GOOD = {
             "present": "It is hot.|Hot.",
             "absent": "Not hot.",
         }
-        | {"background": "0.1", "complaint": "1", "cost": "1", "subset": "xs"},
+        | {"background": "0.1", "complaint": "1", "cost": "1", "subset": "xs", "synonyms": ""},
         {
             "name": "zinc",
             "kind": "laboratory",

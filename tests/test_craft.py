@@ -196,6 +196,8 @@ def test_measures_by_hand() -> None:
         "critical": 0.0,
         "noise": 0.5,
         "repeats": 0.25,
+        "revealing": 1,
+        "unremarkable": 0,
         "not_understood": 0,
         "malformed": 0.2,
         "diagnosed": 1.0,
@@ -213,6 +215,8 @@ def test_a_measure_of_nothing_is_missing() -> None:
         "critical",
         "noise",
         "repeats",
+        "revealing",
+        "unremarkable",
         "not_understood",
     ]
     unscored = case(9, "Flu", Fact("a", "fever", "Hot."))

@@ -152,7 +152,7 @@ def test_who_is_staffed() -> None:
         assert (alone.max_turns, alone.stop, alone.roles.names) == (
             RECORD.max_turns,
             RECORD.stop,
-            ("simulator", "checker"),
+            ("simulator", "checker", "interpreter"),
         )
 
 

@@ -44,7 +44,8 @@ from workup.environments.base.trouble import (
     became,
     doubt,
 )
-from workup.metrics.facts import not_understood, repeats
+from workup.metrics.facts import answers as kinds
+from workup.metrics.facts import repeats
 from workup.report.transcripts import side
 from workup.rl.rollout import Play, ToPlay, rollout
 from workup.roles.endpoint import Endpoint, EndpointSettings
@@ -543,7 +544,7 @@ def test_only_a_doctor_that_knows_asks_again() -> None:
         for case in [source.test[number] for number in range(20)]:
             episode = asyncio.run(rollout(ToPlay(case), on, doctor, Play()))
             repeated[label] += repeats(episode) or 0
-            assert not_understood(episode) == 0
+            assert kinds(episode)["not_understood"] == 0
     assert repeated[GREEDY] > 0
     assert repeated["random doctor"] == repeated[CREDULOUS] == 0
 

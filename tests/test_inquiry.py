@@ -206,7 +206,7 @@ def test_a_patient_model_answers_questions_and_takes_no_search_for_one() -> None
     ]
     assert "Flu begins" not in prompt
     assert "Yes: cough." in prompt
-    assert DESK.roles.names == ("patient", "checker")
+    assert DESK.roles.names == ("patient", "checker", "interpreter")
     assert DESK.with_models({"checker": models["patient"]}) is DESK
 
 

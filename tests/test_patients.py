@@ -113,7 +113,7 @@ def turn(question: str, said: PatientReply) -> Turn:
 def test_the_embedded_patient_tells_facts_in_their_own_words_or_does_not_know() -> None:
     patient = EmbeddedPatient(OPEN)
     assert says(patient, "Is the right knee swollen?") == PatientReply(
-        "The right knee is warm and swollen.", ("knee",)
+        "The right knee is warm and swollen.", ("knee",), understood_by="shared words"
     )
     assert says(patient, "Did you have diarrhoea?").facts == ("diarrhoea",)
     assert says(patient, "Any allergies?") == PatientReply(UNCLEAR, understood=False)
@@ -137,7 +137,7 @@ def test_a_normal_finding_of_a_listed_item_is_not_known_either() -> None:
 def test_the_embedded_patient_understands_chinese() -> None:
     patient = EmbeddedPatient(OPEN)
     assert says(patient, "请问您的烧伤面积有多大？", BURN) == PatientReply(
-        "烧伤面积达60%。", ("面积",)
+        "烧伤面积达60%。", ("面积",), understood_by="shared words"
     )
     assert says(patient, "您的血压是多少？", BURN).facts == ("血压",)
     assert says(patient, "您抽烟吗？", BURN) == PatientReply(UNCLEAR_CHINESE, understood=False)

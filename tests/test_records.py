@@ -260,7 +260,7 @@ def test_without_a_model_it_is_the_consultation() -> None:
         )
         assert (staffed.simulator is None, EXACT.simulator is None) == (False, True)
         assert staffed.with_models({}) is staffed
-        assert staffed.roles.names == EXACT.roles.names == ("simulator", "checker")
+        assert staffed.roles.names == EXACT.roles.names == ("simulator", "checker", "interpreter")
 
 
 def test_a_broken_model_gives_no_result() -> None:

@@ -162,10 +162,11 @@ def test_what_goes_in_comes_out(
 
 def test_what_an_observation_says_besides_its_text_is_kept(run: Run) -> None:
     (turn,) = simple().episode.turns
-    seen = Observation(item="x", sources=("record", "none"), understood=False)
-    run.write([simple(episode=replace(simple().episode, turns=(replace(turn, observation=seen),)))])
-    (record,) = run.episodes()
-    assert record.episode.turns[0].observation == seen
+    for number, how in enumerate(({"understood": False}, {"understood_by": "synonym"}, {})):
+        seen = Observation(item="x", sources=("record", "none"), **how)
+        whole = replace(simple().episode, turns=(replace(turn, observation=seen),))
+        run.write([simple(sample=number, episode=whole)])
+        assert [*run.episodes()][-1].episode.turns[0].observation == seen
 
 
 def test_passages_are_kept_as_places_in_the_reply(run: Run) -> None:

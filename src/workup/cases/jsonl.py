@@ -163,7 +163,10 @@ class CaseLine(_Strict):
 
 
 class ItemLine(_Strict):
-    """Something that can be asked; `question` is its name unless given."""
+    """Something that can be asked; `question` is its name unless given.
+
+    `synonyms` are further names by which people ask for it.
+    """
 
     name: Term
     normal: Name
@@ -171,6 +174,7 @@ class ItemLine(_Strict):
     kind: Annotated[Kind, Field(strict=False)] = Kind.HISTORY
     parent: Trimmed | None = None
     cost: Annotated[float, Field(ge=0)] = 1.0
+    synonyms: Annotated[list[Term], Field(max_length=100)] = []
 
 
 class _Sidecar(_Strict):
@@ -337,9 +341,8 @@ def _named_items(seen: _Seen) -> list[Item]:
 
 
 def _item(item: ItemLine) -> Item:
-    return Item(
-        item.name, item.question or item.name, item.normal, item.kind, item.parent, item.cost
-    )
+    question, synonyms = item.question or item.name, tuple(item.synonyms)
+    return Item(item.name, question, item.normal, item.kind, item.parent, item.cost, synonyms)
 
 
 def _fact(fact: FactLine) -> Fact:

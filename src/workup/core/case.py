@@ -56,7 +56,8 @@ class Item:
 
     `name` is its canonical name, `question` its natural wording. `normal` is the answer if the
     record holds nothing for it. `parent` is the item that must be positive for this one to have a
-    meaning: "where is the pain?" has a parent that asks for pain.
+    meaning: "where is the pain?" has a parent that asks for pain. `synonyms` are further names by
+    which a request may call it, a layman's among them.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Item:
     kind: Kind = Kind.HISTORY
     parent: str | None = None
     cost: float = 1.0
+    synonyms: tuple[str, ...] = ()
 
 
 MOST_STATEMENTS = 100

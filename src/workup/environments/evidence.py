@@ -20,7 +20,8 @@ from workup.core.episode import DIAGNOSE, MALFORMED, Action, Episode, Message, O
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Doctor, Environment, Model, Teaching
 from workup.core.text import THINK, neutralise, normalise
-from workup.environments.base.encounter import Encounter, EncounterSettings, fitting, with_line
+from workup.environments.base.encounter import Encounter, MatchSettings, fitting, with_line
+from workup.environments.base.interpreter import INTERPRETER, Interpreter
 from workup.environments.base.lexical import chinese
 from workup.environments.base.lists import (
     ANSWER,
@@ -32,6 +33,7 @@ from workup.environments.base.lists import (
     written,
 )
 from workup.environments.base.lists import read as read_lists
+from workup.environments.base.matcher import Matcher
 from workup.environments.base.ranked_doctor import RankedDoctor
 from workup.environments.base.ranked_teacher import MOST_CANDIDATES, RankedTeaching
 from workup.environments.base.rankers import rankers
@@ -51,8 +53,11 @@ from workup.roles.judges.examinations import ExaminationJudge
 from workup.roles.judges.questions import Appraised, Ordered, RankingQuestion, RankingVerdict
 from workup.roles.judges.ranking import RankingJudge
 
-ROLES = RANKING, EXAMINING, SIMULATOR = "ranking", "examinations", "simulator"
-"""The roles of models: they judge lists and orders for a reward (ES-7, ES-8), and write results."""
+RANKING, EXAMINING, SIMULATOR = "ranking", "examinations", "simulator"
+ROLES = (RANKING, EXAMINING, SIMULATOR, INTERPRETER)
+"""The roles of models.
+
+They judge lists and orders for a reward (ES-7, ES-8), write results, and read orders."""
 
 SEPARATOR = "; "
 
@@ -165,7 +170,7 @@ LENGTHS = (1, 2, 3, 5, 10)  # lengths of the lists that anchors write
 summary = "a ranked list of candidates, examinations to order, then a diagnosis (evidence-seeking)"
 
 
-class Settings(EncounterSettings):
+class Settings(MatchSettings):
     """What can be set in evidence-seeking diagnosis."""
 
     department: Department = Field(
@@ -225,8 +230,10 @@ class EvidenceSeeking(Encounter):
     `max_turns` ≥ 1 counts the diagnosis: the paper's two turns are max_turns 2. With `told`
     "record" and max_turns 1 all evidence is there at once: the direct mode of App. A.3. A diagnosis
     in an earlier turn ends the encounter there. `rages` gives the results; `ranking` and
-    `examining` judge for rewards. Raises UserError for a stage that no item of `source` belongs to,
-    and for an `index` that is none of rare diseases.
+    `examining` judge for rewards. An order whose names record and base do not know is read by
+    `matcher`, then by the `interpreter` if there is one. Raises
+    UserError for a stage that no item of `source` belongs to, for an `index` that is none of rare
+    diseases, and for an encoder that does not exist.
     """
 
     role_names = ROLES
@@ -239,8 +246,11 @@ class EvidenceSeeking(Encounter):
         rages: ExamSimulator | None = None,
         ranking: Assessor[RankingQuestion, RankingVerdict] | None = None,
         examining: Assessor[Ordered, Appraised] | None = None,
+        interpreter: Interpreter | None = None,
     ) -> None:
         super().__init__(settings.max_turns)
+        self.matcher: Matcher = settings.matcher(source.items)
+        self.interpreter = interpreter
         self.settings, self.source = settings, source
         self.rages = rages or ExamSimulator(source, settings.rages)
         exact = ExactRanking.of(source.diagnoses)
@@ -398,13 +408,17 @@ class EvidenceSeeking(Encounter):
     # --- roles ---
 
     def with_models(self, models: Mapping[str, Model]) -> EvidenceSeeking:
-        """This environment with models: two judge for the reward, a "simulator" writes results."""
+        """This environment with models.
+
+        Two judge for the reward, a "simulator" writes results, an "interpreter" reads orders.
+        """
         ranking, examining = models.get(RANKING), models.get(EXAMINING)
-        simulator = models.get(SIMULATOR)
+        simulator, reading = models.get(SIMULATOR), models.get(INTERPRETER)
         return self.with_parts(
             rages=self.rages.with_model(simulator) if simulator else None,
             ranking=RankingJudge(ranking) if ranking else None,
             examining=ExaminationJudge(examining) if examining else None,
+            interpreter=Interpreter(reading) if reading else None,
         )
 
     def with_parts(
@@ -413,6 +427,7 @@ class EvidenceSeeking(Encounter):
         rages: ExamSimulator | None = None,
         ranking: Assessor[RankingQuestion, RankingVerdict] | None = None,
         examining: Assessor[Ordered, Appraised] | None = None,
+        interpreter: Interpreter | None = None,
     ) -> EvidenceSeeking:
         """This environment with other parts; those that are not named stay."""
         return EvidenceSeeking(
@@ -421,6 +436,7 @@ class EvidenceSeeking(Encounter):
             rages=rages or self.rages,
             ranking=ranking or self.ranking,
             examining=examining or self.examining,
+            interpreter=interpreter or self.interpreter,
         )
 
     # --- training ---
@@ -470,7 +486,8 @@ class EvidenceSeeking(Encounter):
         if not orders:
             return Observation((Message("user", wording.nothing),))
         stage = self._stage(turn)
-        done = orders[: self.settings.orders]
+        meant = [await self._meant(case, order) for order in orders[: self.settings.orders]]
+        done = list(dict.fromkeys(meant))
         refused = {order for order in done if stage and not self._within(order, stage)}
         carried_out = [order for order in done if order not in refused]
         results = dict(zip(carried_out, await self.rages.results(case, carried_out), strict=True))
@@ -478,7 +495,7 @@ class EvidenceSeeking(Encounter):
             self._later(case, order, wording) if order in refused else results[order].text: 0
             for order in done
         }
-        most = (wording.most,) if len(orders) > len(done) else ()
+        most = (wording.most,) if len(orders) > len(meant) else ()
         found = [id for result in results.values() for id in result.evidence]
         items = {item.name for order in carried_out for item in self._named(order)}
         return Observation(
@@ -487,6 +504,17 @@ class EvidenceSeeking(Encounter):
             SEPARATOR.join(sorted(items)),
             sources=tuple(result.source for result in results.values()),
         )
+
+    async def _meant(self, case: Case, order: str) -> str:
+        """The item that an order means in other words, by its name; else the order as it is."""
+        if not self.rages.unread(case, order):
+            return order
+        items = self.matcher.match(order).items
+        if not items and self.interpreter is not None:
+            listed = self.source.items
+            chosen = await self.interpreter.chosen(order, [item.name for item in listed])
+            items = tuple(listed[place] for place in chosen)
+        return items[0].name if len(items) == 1 else order
 
     def _later(self, case: Case, order: str, wording: EvidenceWording) -> str:
         """The reply to an order that this stage does not have; no name of a disease is repeated."""

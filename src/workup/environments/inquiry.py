@@ -21,6 +21,7 @@ from workup.core.ports import Doctor, Model, Retriever
 from workup.core.text import neutralise, tagged
 from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.base.encounter import CREDULOUS, GREEDY
+from workup.environments.base.interpreter import INTERPRETER
 from workup.environments.base.library_teacher import LibraryTeaching
 from workup.environments.base.patients import (
     CHECKER,
@@ -42,7 +43,7 @@ from workup.environments.library import Settings as LibrarySettings
 
 UNREADABLE = "Please write one question, one search or one diagnosis."
 
-ROLES = (PATIENT, CHECKER)
+ROLES = (PATIENT, CHECKER, INTERPRETER)
 
 summary = "questions to a patient and searches in a library in one budget, then one diagnosis"
 
@@ -84,7 +85,7 @@ class Inquiry(Library):
         if not grammar.asks:
             raise ValueError(f"{grammar}: an inquiry has questions")
         super().__init__(retriever, record, grammar, said, library=library, teaching=teaching)
-        self._personas = personas
+        self._personas, self.matcher = personas, record.matcher
         self.patient: Patient = played_by({}, record, personas)
 
     @property
@@ -104,8 +105,11 @@ class Inquiry(Library):
         return self.record.channel
 
     def with_models(self, models: Mapping[str, Model]) -> Inquiry:
-        """This environment with models: a "patient" answers, a "checker" checks its answers."""
-        if PATIENT not in models:
+        """This environment with models: a "patient" answers, a "checker" checks its answers.
+
+        An "interpreter" reads questions for the built-in patient.
+        """
+        if models.keys().isdisjoint((PATIENT, INTERPRETER)):
             return self
         other = copy(self)
         other.patient = played_by(models, self.record, self._personas)
@@ -172,7 +176,13 @@ def open(source: Source, settings: Settings) -> Inquiry:
     retriever, library, said = opened(source, s.index)
     return Inquiry(
         retriever,
-        Consultation(source.items, source.diagnoses, s.max_turns, trouble=Trouble.of(source, s)),
+        Consultation(
+            source.items,
+            source.diagnoses,
+            s.max_turns,
+            trouble=Trouble.of(source, s),
+            matcher=s.matcher(source.items),
+        ),
         s.grammar,
         said,
         library=library,

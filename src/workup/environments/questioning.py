@@ -20,6 +20,7 @@ from workup.core.episode import ASK, DIAGNOSE, MALFORMED, Action, Message, Obser
 from workup.core.ports import Model
 from workup.core.text import THINK, blocks, neutralise
 from workup.environments.base.encounter import Encounter, PartSettings, with_line
+from workup.environments.base.interpreter import INTERPRETER
 from workup.environments.base.lexical import chinese
 from workup.environments.base.patients import (
     CHECKER,
@@ -101,7 +102,7 @@ _ASKING, _CLOSING = "question:", "]"
 _GRAMMAR = (_ASKING, ENGLISH.answering, _CLOSING, END)
 
 
-ROLES = (PATIENT, CHECKER)
+ROLES = (PATIENT, CHECKER, INTERPRETER)
 
 summary = "free questions to a patient about a partial question, then one answer (ProMed)"
 
@@ -129,7 +130,7 @@ class Questioning(Encounter):
         share: float | None = None,
     ) -> None:
         super().__init__(max_turns, share)
-        self._record, self._personas = record, personas
+        self._record, self._personas, self.matcher = record, personas, record.matcher
         self.patient = patient or played_by({}, record, personas)
 
     @property
@@ -156,10 +157,10 @@ class Questioning(Encounter):
     def with_models(self, models: Mapping[str, Model]) -> Questioning:
         """This environment with models: a "patient" answers, a "checker" checks its answers.
 
-        Without a patient the checker checks nothing here; a reward may ask it what a doctor has
-        understood.
+        An "interpreter" reads questions for the built-in patient. Without a patient the checker
+        checks nothing here; a reward may ask it what a doctor has understood.
         """
-        if PATIENT not in models:
+        if models.keys().isdisjoint((PATIENT, INTERPRETER)):
             return self
         patient = played_by(models, self._record, self._personas)
         return Questioning(self._record, patient, self.max_turns, self._personas, self.share)
@@ -237,6 +238,7 @@ def open(source: Source, settings: Settings) -> Questioning:
             source.diagnoses,
             settings.max_turns,
             trouble=Trouble.of(source, settings),
+            matcher=settings.matcher(source.items),
         ),
         max_turns=settings.max_turns,
         personas=settings.personas,

@@ -44,9 +44,22 @@ NOT_UNDERSTOOD = Metric(
     caveat=Caveat(
         0.1,
         "{share} of its questions were not understood, or the record has nothing on them: part of "
-        "what it gets wrong is the exact patient's (roles.patient or roles.simulator puts a model "
-        "in its place)",
+        "what it gets wrong is the exact patient's (environment.encoder understands meanings, "
+        "roles.interpreter puts a model between, roles.patient or roles.simulator in its place)",
     ),
+)
+REVEALING = Metric(
+    "revealing",
+    "share of the readable questions whose answer told a finding",
+    undefined="where nothing readable was asked",
+    where=Where.NOWHERE,
+)
+UNREMARKABLE = Metric(
+    "unremarkable",
+    "share of the readable questions that were understood and whose answer told no finding: it is "
+    "normal, or the patient does not know",
+    undefined="where nothing readable was asked",
+    where=Where.NOWHERE,
 )
 COVERAGE = Metric(
     "coverage",
@@ -70,7 +83,7 @@ REPEATS = Metric(
     rank=85,
     where=Where.LIVE,
 )
-METRICS = (CRITICAL, NOISE, NOT_UNDERSTOOD, COVERAGE, RECALL, REPEATS)
+METRICS = (CRITICAL, NOISE, NOT_UNDERSTOOD, REVEALING, UNREMARKABLE, COVERAGE, RECALL, REPEATS)
 
 
 def found(episode: Episode) -> tuple[Fact, ...]:
@@ -144,16 +157,20 @@ def repeats(episode: Episode) -> float | None:
     return _share(len(topics) - len(set(topics)), len(asked))
 
 
-def not_understood(episode: Episode) -> float | None:
-    """Share of the readable questions whose reply says that it was not understood.
+def answers(episode: Episode) -> dict[str, float | None]:
+    """The shares of the three kinds of answers among those to readable questions; their sum is 1.
 
-    Within [0, 1]; None when nothing readable was asked. A reply that asks back is such a reply, and
-    so is one of an exact record or patient that has nothing on what was asked
-    (`Observation.understood`). A patient who is not sure has understood.
+    All None when nothing readable was asked. A reply that asks back is not understood, and so is
+    one of an exact record or patient that has nothing on what was asked (`Observation.understood`).
+    A patient who is not sure has understood.
     """
-    asked = [turn for turn in episode.turns if turn.action.kind not in (DIAGNOSE, MALFORMED)]
-    unclear = (turn.observation for turn in asked if not turn.observation.understood)
-    return _share(sum(not seen.item for seen in unclear), len(asked))
+    asked = [
+        turn.observation for turn in episode.turns if turn.action.kind not in (DIAGNOSE, MALFORMED)
+    ]
+    told = sum(seen.understood and bool(seen.evidence) for seen in asked)
+    lost = sum(not (seen.understood or seen.item) for seen in asked)
+    kinds = {REVEALING: told, UNREMARKABLE: len(asked) - told - lost, NOT_UNDERSTOOD: lost}
+    return {metric.name: _share(count, len(asked)) for metric, count in kinds.items()}
 
 
 def _topic(turn: Turn) -> tuple[str, str] | None:

@@ -133,8 +133,9 @@ def measure(
       the first of them was found
     - searches: how many searches the doctor wrote, or a mode for it, where documents can be
       searched; one in the last turn, which gets no reply, counts too
-    - not_understood: the share of the readable questions that were not understood, where something
-      can be asked; undefined where nothing was
+    - revealing, unremarkable, not_understood: the shares of the readable questions that were
+      answered with a finding, without one, or not understood, where something can be asked;
+      undefined where nothing was
     - ddx: the length of the first turn's list, where ranked lists are written (ES-14); undefined
       where none could be read
     - malformed: the share of the turns without a readable action
@@ -153,7 +154,7 @@ def measure(
         "critical": facts.critical_ratio(episode),
         "noise": facts.noise_ratio(episode),
         "repeats": facts.repeats(episode),
-        **({"not_understood": facts.not_understood(episode)} if asks else {}),
+        **(facts.answers(episode) if asks else {}),
         "malformed": malformed / len(episode.turns) if episode.turns else None,
         **{ending.name.lower(): float(episode.ending is ending) for ending in Ending},
         **(_retrieval(episode) if environment.about.searches else {}),

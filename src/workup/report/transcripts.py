@@ -13,7 +13,7 @@ from workup.core.case import Case, Fact
 from workup.core.episode import Turn
 from workup.environments.base.trouble import doubt
 from workup.runs import Outcome, Record, Run
-from workup.runs.transcript import NAMES, facts_by_id, missed_critical, origins
+from workup.runs.transcript import NAMES, facts_by_id, missed_critical, origins, understood_as
 from workup.runs.words import equation
 
 MOST = 12
@@ -34,7 +34,8 @@ class Player:
 class TranscriptTurn:
     """One turn: the action, the reply, and what it revealed.
 
-    The action is `label` and `content`, or the raw text if that says more.
+    The action is `label` and `content`, or the raw text if that says more. `meant` says what it was
+    understood to ask for, and by which step, where that is not what it says.
     """
 
     number: int
@@ -45,6 +46,7 @@ class TranscriptTurn:
     found: list[Fact]
     repeated: bool
     understood: bool
+    meant: str
     doubt: str  # what became of the truth in the reply, and the truth; "" of neither
     score: str
 
@@ -231,11 +233,10 @@ def _lines(record: Record) -> Iterator[TranscriptTurn]:
         shown = f"{score:+.2f}".replace("-", "−") if score else ""
         repeated = bool(item) and item in asked
         understood = turn.observation.understood or bool(item)
-        told = doubt(record.episode.case, record.episode.turns[: number - 1], turn)
-        where = origins(turn)
-        yield TranscriptTurn(
-            number, label, content, reply, where, found, repeated, understood, told, shown
-        )
+        meant, where = understood_as(turn.observation), origins(turn)
+        true = doubt(record.episode.case, record.episode.turns[: number - 1], turn)
+        told = (number, label, content, reply, where, found, repeated, understood)
+        yield TranscriptTurn(*told, meant, true, shown)
         asked.add(item)
 
 

@@ -143,7 +143,7 @@ def _texts(episode: Episode) -> Iterator[str]:
             turn.observation.done,
             turn.completion.truncated,
             turn.observation.sources,
-            turn.observation.understood,
+            turn.observation.understood_by or turn.observation.understood,  # the step, if any
             [(part.name, *said.of(part.items)) for part in turn.action.parts],
             _rows(turn.observation),
         )
@@ -281,8 +281,9 @@ def _from_turns(row: sqlite3.Row) -> tuple[Turn, ...]:
             item,
             done,
             tuple(sources),
-            understood,
+            understood is not False,
             _passages(passages, messages),
+            understood if isinstance(understood, str) else "",
         )
         places = _Places(said)
         read = tuple(Part(name, tuple(places.texts(items))) for name, *items in parts)

@@ -10,12 +10,21 @@ from rich.table import Table
 from rich.text import Text
 
 from workup.core.case import Case, Fact
-from workup.core.episode import Episode, Score, Turn
+from workup.core.episode import Episode, Observation, Score, Turn
+from workup.environments.base.matcher import CONTAINED, MEANING, MODEL, SHARED, SYNONYM
 from workup.environments.base.trouble import doubt
 
 # Okabe–Ito colours, which people with colour-blindness tell apart; None is "not scored".
 STYLES = {None: "default", 0: "grey50", 1: "#56b4e9", 2: "#e69f00", 3: "bold #d55e00"}
 NAMES = {None: "not scored", 0: "irrelevant", 1: "supportive", 2: "significant", 3: "pathognomonic"}
+
+_STEPS = {
+    SHARED: "its words",
+    CONTAINED: "its name in the request",
+    SYNONYM: "a synonym",
+    MEANING: "its meaning",
+    MODEL: "the interpreter",
+}
 
 
 def show(
@@ -97,3 +106,12 @@ def missed_critical(episode: Episode) -> list[Fact]:
         if (fact.weight or 0) >= 2 and fact.id not in found
     ]
     return sorted(missed, key=lambda fact: -(fact.weight or 0))
+
+
+def understood_as(seen: Observation) -> str:
+    """What a request was taken for, and by which step: "fever, by a synonym".
+
+    "" where it is just what the request says, and where no exact record or patient read it.
+    """
+    step = _STEPS.get(seen.understood_by)
+    return f"{seen.item or 'a finding in free text'}, by {step}" if step else ""

@@ -132,7 +132,9 @@ class Marker:
     def item(self) -> Item:
         method = "Molecular test" if self.molecular else "Immunohistochemistry"
         question = f"{method} for {self.name} ({', '.join(self.synonyms)})"
-        return Item(self.name, question, self.negative, Kind.LABORATORY, cost=self.cost)
+        return Item(
+            self.name, question, self.negative, Kind.LABORATORY, None, self.cost, self.synonyms
+        )
 
 
 def _rows(name: str) -> list[dict[str, str]]:

@@ -284,6 +284,7 @@ def items(tables: Tables) -> tuple[Item, ...]:
             finding.kind,
             finding.parent,
             finding.cost,
+            finding.synonyms,
         )
         for finding in tables.findings
     )

@@ -12,7 +12,8 @@ plausible numbers: a test bench, not medicine. Every table may be split over sev
   `{unit}` and `{reference}` stand for the numbers. `background` is P(finding) in a disease that
   has no row in likelihoods. `complaint` is the probability that a patient comes because of it
   (empty: never). `parent` is the finding without which this one cannot be present; its
-  probabilities hold given the parent. `sex` limits the finding to one sex.
+  probabilities hold given the parent. `sex` limits the finding to one sex. `synonyms` are what
+  people call it besides.
 - likelihoods: P(finding | disease). A row that names a variant overrides the disease's own row.
 - `subset` is the smallest clinic that a disease or finding belongs to. A larger clinic contains
   the smaller ones.
@@ -89,6 +90,7 @@ class ClinicFinding:
     sex: str
     cost: float
     subset: str
+    synonyms: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -292,6 +294,7 @@ def _finding(row: _TableRow) -> ClinicFinding:
         sex=row.choice("sex", ("", *SEXES)),
         cost=row.positive("cost"),
         subset=row.choice("subset", SUBSETS),
+        synonyms=row.parts("synonyms"),
     )
 
 
@@ -370,7 +373,7 @@ def read_tables(folder: Path) -> Tables:
     findings: dict[str, tuple[_TableRow, ClinicFinding]] = {}
     for row in _rows(folder, "findings"):
         finding = _finding(row)
-        _unique(names, row, "name", (finding.name,))
+        _unique(names, row, "name", (finding.name, *finding.synonyms))
         findings[finding.name] = row, finding
     of_disease = {name: disease for name, (_, disease) in diseases.items()}
     of_finding = {name: finding for name, (_, finding) in findings.items()}

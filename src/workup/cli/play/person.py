@@ -16,9 +16,11 @@ from workup.core.case import HEADINGS, Case, Item, Kind, Source
 from workup.core.episode import DIAGNOSE, MALFORMED, Action, Completion, Message, Observation, Turn
 from workup.core.ports import Act, Environment
 from workup.core.text import neutralise, normalise
-from workup.environments.base.lexical import words
+from workup.environments.base.encounter import Encounter
+from workup.environments.base.lexical import content, words
 from workup.environments.base.searching import SEARCH, SEPARATOR
 from workup.environments.consultation import Consultation
+from workup.runs.transcript import understood_as
 
 HELP = """\
 fever · is there a fever?   ask for one thing; costs a turn
@@ -52,7 +54,8 @@ class Person:
         self.environment, self.console, self.ask = environment, console, ask
         self.items, self.diagnoses = source.items, source.diagnoses
         # Says what a request means before it costs a turn.
-        self._record = Consultation(source.items, source.diagnoses)
+        matcher = environment.matcher if isinstance(environment, Encounter) else None
+        self._record = Consultation(source.items, source.diagnoses, matcher=matcher)
         self._by_name = {item.name: item for item in source.items}
         self._numbers = {item.name: number for number, item in enumerate(source.items, 1)}
         self._words = [words(f"{item.name} {item.question}") for item in source.items]
@@ -77,6 +80,8 @@ class Person:
         item = self._by_name.get(observation.item)
         if item is not None:
             self._say(f"  {item.question}")
+        elif meant := understood_as(observation):
+            self._say(f"  understood: {meant}")
         for message in observation.messages:
             self.console.print(Text(indent(printable(message.content))))
 
@@ -158,6 +163,8 @@ class Person:
                 self._say(f"You asked that in turn {number}. No turn was used.")
                 self.show(turn.observation)
                 return None
+        if reply.item and (meant := understood_as(reply)):
+            self._say(f"  understood: {meant}")
         item = self._by_name.get(reply.item, Item(request, request, ""))
         return self._written(kind or item.kind.value, item.name)
 
@@ -327,7 +334,7 @@ def indent(text: str) -> str:
 
 def _content(text: str) -> str:
     """The content words of `text` in normal form, in their order."""
-    return " ".join(word for word in normalise(text).split() if word in words(text))
+    return " ".join(content(text))
 
 
 def _matching(wanted: str, entries: Sequence[T], wording: Callable[[T], str]) -> list[T]:

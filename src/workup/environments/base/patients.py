@@ -17,6 +17,8 @@ from workup.core.episode import ASK, DIAGNOSE, Action, Message, Observation, Tur
 from workup.core.errors import RolloutError
 from workup.core.ports import Model, Request
 from workup.core.text import normalise
+from workup.environments.base.encounter import MatchSettings
+from workup.environments.base.interpreter import INTERPRETER, Interpreter
 from workup.environments.base.lexical import chinese
 from workup.environments.base.personas import PERSONAS, Personas
 from workup.environments.base.recorded import RecordedConsultation
@@ -89,18 +91,23 @@ class PatientReply:
     """What a patient answered, and the ids of the facts told; none if the patient does not know.
 
     `text` is neutralised and names no withheld diagnosis. `item` is the canonical name of what was
-    asked for, or "". `understood` is as in `Observation`.
+    asked for, or "". `understood` and `understood_by` are as in `Observation`.
     """
 
     text: str
     facts: tuple[str, ...] = ()
     item: str = ""
     understood: bool = True
+    understood_by: str = ""
 
     def as_told(self, text: str) -> Observation:
         """The observation that shows `text` to the doctor in place of the answer's own."""
         return Observation(
-            (Message("user", text),), self.facts, self.item, understood=self.understood
+            (Message("user", text),),
+            self.facts,
+            self.item,
+            understood=self.understood,
+            understood_by=self.understood_by,
         )
 
 
@@ -118,9 +125,10 @@ class Patient(Protocol):
 class EmbeddedPatient:
     """Tells the facts that retrieval finds, in their own words, or does not know.
 
-    Exact, deterministic, no model. Retrieval is the consultation's (`RecordedConsultation`). A
-    patient without a finding for an item says "I do not know.": a missing finding is no denial. To
-    a question that means no item and no fact, or several, it says `UNCLEAR`.
+    Exact and deterministic; no model but an interpreter, where the record has one. Retrieval
+    is the consultation's (`RecordedConsultation`). A patient without a finding for an item says "I
+    do not know.": a missing finding is no denial. To a question that means no item and no fact, or
+    several, it says `UNCLEAR`.
     """
 
     phrases = (UNKNOWN, UNKNOWN_CHINESE)
@@ -129,12 +137,11 @@ class EmbeddedPatient:
         self._record = record
 
     async def reply(self, case: Case, past: Sequence[Turn], question: str) -> PatientReply:
-        found = self._record.reply(case, Action(ASK, (question,)))
+        found = await self._record.interpreted(case, Action(ASK, (question,)))
         if not found.understood:
             return PatientReply(UNCLEAR_CHINESE if chinese(question) else UNCLEAR, understood=False)
-        if not found.evidence:
-            return PatientReply(not_known(question), item=found.item)
-        return PatientReply(found.messages[0].content, found.evidence, found.item)
+        text = found.messages[0].content if found.evidence else not_known(question)
+        return PatientReply(text, found.evidence, found.item, understood_by=found.understood_by)
 
 
 class _Answer(BaseModel):
@@ -322,7 +329,7 @@ class TroubledPatient:
         return (*self._patient.phrases, UNSURE, UNSURE_CHINESE)
 
     async def reply(self, case: Case, past: Sequence[Turn], question: str) -> PatientReply:
-        seen = self._record.reply(case, Action(ASK, (question,)))
+        seen = await self._record.interpreted(case, Action(ASK, (question,)))
         said = self._trouble.hear(case, past, seen)
         if said is None or said.true:
             true = await self._patient.reply(case, past, question)
@@ -339,10 +346,11 @@ class TroubledPatient:
             return PatientReply(unsure(question), (), said.topic, understood=False)
         text = " ".join(self._record.tell(case, fact) for fact in said.facts)
         ids = tuple(fact.id for fact in said.facts)
-        return PatientReply(text or not_known(question), ids, said.topic)
+        told_text = text or not_known(question)
+        return PatientReply(told_text, ids, said.topic, understood_by=seen.understood_by)
 
 
-class PatientSettings(TroubleSettings):
+class PatientSettings(TroubleSettings, MatchSettings):
     """What can be set where a patient is questioned."""
 
     persona: str = Field(
@@ -360,8 +368,11 @@ def played_by(
 ) -> Patient:
     """The patient that `models` play, a "checker" beside it checking its answers if there is one.
 
-    Without a "patient" the embedded one. It makes the trouble of `record`, if that has any.
+    Without a "patient" the embedded one, with an "interpreter" if there is one; a model patient
+    reads questions itself. It makes the trouble of `record`, if that has any.
     """
+    if INTERPRETER in models:
+        record = record.with_interpreter(Interpreter(models[INTERPRETER]))
     patient: Patient = EmbeddedPatient(record)
     if PATIENT in models:
         played = ModelPatient(record, models[PATIENT], personas)
@@ -390,7 +401,8 @@ def said_before(past: Sequence[Turn], question: str) -> PatientReply | None:
     if turn is None:
         return None
     seen = turn.observation
-    return PatientReply(seen.messages[0].content, seen.evidence, seen.item, seen.understood)
+    told = (seen.messages[0].content, seen.evidence, seen.item, seen.understood)
+    return PatientReply(*told, seen.understood_by)
 
 
 def listed(findings: Sequence[str]) -> str:

@@ -7,16 +7,26 @@ The answers are phrases of the hidden record. Nothing here remembers or calls a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache
+from typing import Self
 
 from workup.core.case import Case, Fact, Item, Kind
 from workup.core.channel import Channel
 from workup.core.episode import DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
 from workup.core.leaks import WITHHELD
-from workup.core.text import blocks, neutralise, normalise, tagged
+from workup.core.text import blocks, neutralise, tagged
 from workup.environments.base.encounter import TURNS, Encounter
-from workup.environments.base.lexical import Lexicon
+from workup.environments.base.interpreter import Interpreter
+from workup.environments.base.matcher import (
+    CONTAINED,
+    MODEL,
+    NAME,
+    SYNONYM,
+    Match,
+    Matcher,
+)
 from workup.environments.base.trouble import DENIED, UNSURE, Trouble, unsure
 from workup.environments.base.withheld import Withholding
 
@@ -34,37 +44,35 @@ INSTRUCTIONS = (
 )
 UNREADABLE = "Please write exactly one action."
 UNKNOWN = "Not understood, or not on record: it stays unknown. Please ask for one thing."
+NOTHING = "Nothing on record: take it as not done or within normal limits."
+CLOSED_RULE = "Whatever the record does not mention was not done or is within normal limits."
 CONCLUDE = "Give your diagnosis now."
 _WHICH = "That can mean several things: {}. Name one of them."
 
 # A request longer than this names no single thing: it is cut and counts as an error, which also
-# bounds the lexical search.
+# bounds the search for what it means.
 _LONGEST = 300
-# A request means an item from this share of common words on, of all words of both, and is answered
-# by a free-text fact that holds this share of the request's words, by weight.
-_ITEM_OVERLAP = 0.6
-_FACT_COVERAGE = 0.5
-_FACTS_PER_ANSWER = 2
 
 
 class RecordedConsultation(Encounter):
     """An `Environment`: the doctor asks for one thing per turn until it names a diagnosis.
 
-    A request is matched, whatever its tag, by item name, then by question wording, then by shared
-    words, then by an item name whose words all stand in it, in any order; of several such names the
-    one with the most words counts. Example: "Since when has there been this pain in the chest?"
-    means "chest pain", not "pain". Where a request means several items equally well it is asked
-    back.
+    What a request means, whatever its tag, says `matcher`, by default one of `items` without an
+    encoder. Where it means several items equally well it is asked back. A fact that belongs to none
+    of `items` is free text, found by `FactMatcher`. Of what names two free facts none is told: to
+    ask back which one is meant would tell what is on record. With an `interpreter`, a model reads
+    what is not understood.
 
-    A fact that belongs to none of `items` is free text. It is found by the name of its own item, by
-    such a name within the request (all facts of that name are told), and then by shared words (at
-    most two facts are told). What matches nothing is not understood, which is never "normal". So is
-    what names two free facts: to ask back which one is meant would tell what is on record.
+    There are three kinds of answers: the record's text, an item's normal answer, and that a request
+    was not understood or is not on record, which is never "normal". In a `closed` world the last
+    one is taken as normal; the rules say so, and it still counts as not understood.
 
     `diagnoses` is the closed list of names, if there is one. `max_turns` ≥ 1 is the paper's T: the
     diagnosis has to be among the first T actions. `trouble` is what becomes of true answers. No
-    model has a role here: `consultation.Consultation` adds them.
+    other model has a role here: `consultation.Consultation` adds them.
     """
+
+    interpreter: Interpreter | None = None
 
     def __init__(
         self,
@@ -73,20 +81,15 @@ class RecordedConsultation(Encounter):
         max_turns: int = TURNS,
         share: float | None = None,
         trouble: Trouble | None = None,
+        *,
+        matcher: Matcher | None = None,
+        closed: bool = False,
     ) -> None:
         super().__init__(max_turns, share)
-        self.trouble = trouble
+        self.trouble, self.closed = trouble, closed
         self.diagnoses = tuple(diagnoses)
-        self.items = {item.name: item for item in items}
-        wordings = [(item.name, item) for item in items] + [(item.question, item) for item in items]
-        # Reversed, so that a name wins over a question and the earlier item over the later one.
-        self._by_wording = {
-            normalise(wording): item for wording, item in reversed(wordings) if normalise(wording)
-        }
-        self._by_index = [item for _, item in wordings]
-        self._lexicon = Lexicon([wording for wording, _ in wordings])
-        self._item_names = Lexicon([item.name for item in items])
-        self._find = lru_cache(maxsize=1 << 14)(self._match)
+        self.matcher: Matcher = matcher or Matcher(items)
+        self.items = self.matcher.names
         self.tell = Withholding(items, self.diagnoses)
 
     @property
@@ -99,7 +102,7 @@ class RecordedConsultation(Encounter):
 
         `_WHICH`, which holds names of items, is none of them: a policy reads it as sub-words.
         """
-        own = (INSTRUCTIONS, self._limit, UNREADABLE, UNKNOWN, WITHHELD, CONCLUDE)
+        own = (INSTRUCTIONS, self._limit, UNREADABLE, self.unknown, WITHHELD, CONCLUDE)
         return own if self.trouble is None else (*own, UNSURE, DENIED)
 
     @property
@@ -112,7 +115,13 @@ class RecordedConsultation(Encounter):
 
     @property
     def _limit(self) -> str:
-        return f"You have at most {self.max_turns} actions, the diagnosis included."
+        limit = f"You have at most {self.max_turns} actions, the diagnosis included."
+        return f"{limit} {CLOSED_RULE}" if self.closed else limit
+
+    @property
+    def unknown(self) -> str:
+        """The answer to what is not understood, or not on record."""
+        return NOTHING if self.closed else UNKNOWN
 
     def open(self, case: Case) -> tuple[Message, ...]:
         """The rules, then the presentation with the case's question and options, one per line."""
@@ -138,7 +147,32 @@ class RecordedConsultation(Encounter):
         return CONCLUDE
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
-        return self.hear(case, past, action, self.reply(case, action))
+        return self.hear(case, past, action, await self.interpreted(case, action))
+
+    async def interpreted(self, case: Case, action: Action) -> Observation:
+        """`reply`; what it does not understand, a model reads where one has the role.
+
+        Raises RolloutError when that model gives no usable answer.
+        """
+        seen = self.reply(case, action)
+        if self.interpreter is None or seen.understood:
+            return seen
+        request, items, facts = action.content[0], list(self.items.values()), self._free(case)
+        if items:
+            things = [f"{each.name}: {each.question}" for each in items]
+            chosen = await self.interpreter.chosen(request, things)
+            meant = Match(tuple(items[place] for place in chosen), MODEL)
+            return self._consult(case, meant) if chosen else seen
+        texts = [self.tell(case, fact) for fact in facts]
+        chosen = await self.interpreter.chosen(request, texts)
+        told = [facts[place] for place in chosen]
+        return self._report(case, told, by=MODEL) if told else seen
+
+    def with_interpreter(self, interpreter: Interpreter) -> Self:
+        """This environment, in which a model reads what the words do not say."""
+        other = copy(self)
+        other.interpreter = interpreter
+        return other
 
     def hear(
         self, case: Case, past: Sequence[Turn], action: Action, seen: Observation
@@ -156,9 +190,10 @@ class RecordedConsultation(Encounter):
             return replace(seen, item=said.topic)
         if said.facts is None:
             return replace(_unanswered(unsure(action.content[0])), item=said.topic)
+        if said.facts:
+            return self._report(case, said.facts, said.topic, seen.understood_by)
         denied = item.normal if item else DENIED
-        told = replace(self._report(case, said.facts), item=said.topic)
-        return told if said.facts else _message(denied, item=said.topic)
+        return _message(denied, item=said.topic, by=seen.understood_by)
 
     def reply(self, case: Case, action: Action) -> Observation:
         """The true answer, whatever the patient makes of it (`hear`), without a coroutine.
@@ -173,10 +208,8 @@ class RecordedConsultation(Encounter):
             return _message(UNREADABLE)
         request = action.content[0]
         named = self.items.get(request)
-        meant = (named,) if named is not None else self._find(request)
-        if len(meant) > 1:
-            return _unanswered(_WHICH.format(", ".join(item.name for item in meant)))
-        return self._consult_item(case, meant[0]) if meant else self._consult_record(case, request)
+        meant = Match((named,), NAME) if named is not None else self.matcher.match(request)
+        return self._consult(case, meant) if meant.items else self._consult_record(case, request)
 
     def record(self, case: Case) -> Observation:
         """All of the record in one answer.
@@ -185,40 +218,37 @@ class RecordedConsultation(Encounter):
         """
         return self._report(case, case.given + case.truth.facts)
 
-    def _consult_item(self, case: Case, item: Item) -> Observation:
+    def _consult(self, case: Case, meant: Match) -> Observation:
+        if len(meant.items) > 1:
+            return _unanswered(_WHICH.format(", ".join(item.name for item in meant.items)))
+        (item,) = meant.items
         facts = _about(case, item.name)
         if facts:
-            return self._report(case, facts, item.name)
+            return self._report(case, facts, item.name, meant.step)
         parent = self.items.get(item.parent) if item.parent else None
         negative = parent is not None and not _about(case, parent.name)
-        return _message(
-            parent.normal if parent is not None and negative else item.normal, item=item.name
-        )
+        text = parent.normal if parent is not None and negative else item.normal
+        return _message(text, item=item.name, by=meant.step)
 
     def _consult_record(self, case: Case, request: str) -> Observation:
-        facts = case.given + case.truth.facts
-        free = _free(tuple([fact for fact in facts if fact.item not in self.items]))
-        named = free.named(request)
-        if len(named) > 1:  # which ones is not told: the names alone would say what is on record
-            return _unanswered(UNKNOWN)
-        if named:
-            return self._report(case, named[0], named[0][0].item)
-        chosen = free.about(request)
-        return self._report(case, chosen) if chosen else _unanswered(UNKNOWN)
+        groups, step = self.matcher.facts(self._free(case)).match(request)
+        if len(groups) != 1:  # which ones is not told: the names alone would say what is on record
+            return _unanswered(self.unknown)
+        (facts,) = groups
+        return self._report(
+            case, facts, facts[0].item if step in (NAME, CONTAINED, SYNONYM) else "", step
+        )
 
-    def _report(self, case: Case, facts: Sequence[Fact], item: str = "") -> Observation:
+    def _free(self, case: Case) -> tuple[Fact, ...]:
+        """The facts of the case that belong to no listed item."""
+        facts = (*case.given, *case.truth.facts)
+        return tuple([fact for fact in facts if fact.item not in self.items])
+
+    def _report(
+        self, case: Case, facts: Sequence[Fact], item: str = "", by: str = ""
+    ) -> Observation:
         text = " ".join([self.tell(case, fact) for fact in facts])
-        return _message(text, tuple([fact.id for fact in facts]), item)
-
-    def _match(self, request: str) -> tuple[Item, ...]:
-        """The items that the request may mean: none, one, or several that it means equally well."""
-        item = self._by_wording.get(normalise(request))
-        if item is not None:
-            return (item,)
-        ranked = self._lexicon.overlap(request, _ITEM_OVERLAP)
-        best = [self._by_index[index].name for share, index in ranked if share == ranked[0][0]]
-        names = best or [self._by_index[index].name for index in self._item_names.named(request)]
-        return tuple([self.items[name] for name in dict.fromkeys(names)])
+        return _message(text, tuple([fact.id for fact in facts]), item, by)
 
 
 @lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again
@@ -234,40 +264,14 @@ def _read(text: str) -> Action:
     return Action(MALFORMED, (), max(errors, 1))
 
 
-def _message(text: str, evidence: tuple[str, ...] = (), item: str = "") -> Observation:
-    return Observation((Message("user", text),), evidence, item)
+def _message(
+    text: str, evidence: tuple[str, ...] = (), item: str = "", by: str = ""
+) -> Observation:
+    return Observation((Message("user", text),), evidence, item, understood_by=by)
 
 
 def _unanswered(text: str) -> Observation:
     return Observation((Message("user", text),), understood=False)
-
-
-class _Free:
-    """The facts of one case that belong to no listed item, indexed for requests."""
-
-    def __init__(self, facts: tuple[Fact, ...]) -> None:
-        self._facts = facts
-        self._by_name: dict[str, list[Fact]] = {}  # the normal form of an item → its facts
-        for fact in facts:
-            if name := normalise(fact.item):
-                self._by_name.setdefault(name, []).append(fact)
-        self._item_names = Lexicon(list(self._by_name))
-        self._words = Lexicon([f"{fact.item} {fact.text}" for fact in facts])
-
-    def named(self, request: str) -> list[list[Fact]]:
-        """The facts of each item that the request names: by its whole wording, or within it."""
-        if own := self._by_name.get(normalise(request)):
-            return [own]
-        items = list(self._by_name.values())
-        return [items[index] for index in self._item_names.named(request)]
-
-    def about(self, request: str) -> list[Fact]:
-        """The facts that share the request's words."""
-        ranked = self._words.coverage(request, _FACT_COVERAGE)
-        return [self._facts[index] for _, index in ranked[:_FACTS_PER_ANSWER]]
-
-
-_free = lru_cache(maxsize=1 << 10)(_Free)  # a case is asked many questions
 
 
 def _about(case: Case, item: str) -> list[Fact]:

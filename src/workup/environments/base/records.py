@@ -11,6 +11,7 @@ from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
 from workup.core.text import normalise
+from workup.environments.base.matcher import MODEL
 from workup.environments.base.patients import SECTIONS, answered_before, listed
 from workup.environments.base.recorded import UNREADABLE, RecordedConsultation
 from workup.models.structured import ask
@@ -58,7 +59,7 @@ class SimulatedRecord:
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
         """Raises RolloutError when the model gives no usable result."""
-        recorded = self.record.reply(case, action)
+        recorded = await self.record.interpreted(case, action)
         if not self._lacking(recorded):
             return recorded
         request = action.content[0]
@@ -66,7 +67,8 @@ class SimulatedRecord:
             return before.observation
         usual = recorded.messages[0].content if recorded.understood else "(none)"
         text = await self._simulate(case, request, self._messages(case, past, request, usual))
-        return Observation((Message("user", text),), item=recorded.item)
+        by = recorded.understood_by
+        return Observation((Message("user", text),), item=recorded.item, understood_by=by)
 
     @staticmethod
     def _lacking(recorded: Observation) -> bool:
@@ -116,6 +118,7 @@ class SimulatedRecord:
             for turn in reversed(past)
             if turn.action.kind != DIAGNOSE
             and turn.action.content
+            and turn.observation.understood_by != MODEL  # which the words alone do not find again
             and self._lacking(self.record.reply(case, turn.action))
         }
         return numbered(

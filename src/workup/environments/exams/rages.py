@@ -233,6 +233,12 @@ class ExamSimulator:
         mine = self._recorded_names(case)
         return self._names_disease(case, read(order, lambda form: self._known(form, mine)))
 
+    def unread(self, case: Case, order: str) -> bool:
+        """Whether record and base know nothing that the order names, and it names no disease."""
+        mine = self._recorded_names(case)
+        named = read(order, lambda form: self._known(form, mine))
+        return not any(each.known for each in named) and not self._names_disease(case, named)
+
     def _names_disease(self, case: Case, named: Sequence[Named]) -> bool:
         unknown = " ".join(each.name for each in named if not each.known)
         return bool(unknown) and self._diseases.within(case, unknown)

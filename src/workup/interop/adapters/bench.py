@@ -9,7 +9,7 @@ from typing import Any
 
 from workup.cases.files import evenly_spaced
 from workup.core.case import Case
-from workup.core.episode import Episode, Message
+from workup.core.episode import Episode, Message, Observation
 from workup.core.errors import UserError, unknown
 from workup.loops.evaluation.examination import Examination, judged, scored
 from workup.loops.training.loop import Plan
@@ -79,6 +79,11 @@ class Bench:
         return (await scored(self.examination, verdicts, [record]))[0]
 
 
+def meant(seen: Observation) -> dict[str, Any]:
+    """What a request was understood to ask for: whether at all, the item, and by which step."""
+    return {"understood": seen.understood, "item": seen.item, "by": seen.understood_by}
+
+
 def messages(said: Sequence[Message]) -> list[dict[str, str]]:
     """Chat messages as the frameworks take them."""
     return [{"role": each.role, "content": each.content} for each in said]
@@ -88,7 +93,8 @@ def told(record: Record) -> Mapping[str, Any]:
     """Verdict and reward as plain values.
 
     They are `correct` and `reward` (the return), both None if the episode failed; `rewards` (one
-    per turn), `parts`, `answer`, `ending`, `reason`, and the measures that are defined.
+    per turn), `parts`, `answer`, `ending`, `reason`, `understood` (`meant` of every turn), and the
+    measures that are defined.
     """
     score = record.score
     return {
@@ -99,5 +105,6 @@ def told(record: Record) -> Mapping[str, Any]:
         "answer": list(record.episode.answer),
         "ending": record.episode.ending.value,
         "reason": record.episode.reason,
+        "understood": [meant(turn.observation) for turn in record.episode.turns],
         "measures": {name: v for name, v in record.measures.items() if v is not None},
     }

@@ -108,7 +108,10 @@ def reward() -> Scorer:
 
     async def score(state: TaskState, target: Target) -> Score:
         outcome = state.store.get(OUTCOME, {})
-        shown = {name: outcome.get(name) for name in ("rewards", "parts", "measures", "ending")}
+        shown = {
+            name: outcome.get(name)
+            for name in ("rewards", "parts", "measures", "ending", "understood")
+        }
         return Score(value=float(outcome["reward"]), metadata=shown)
 
     return score

