@@ -1,6 +1,6 @@
 """Learning curves of methods side by side: over updates, and over minutes of processor time.
 
-Type `python -m bench.learning METHOD… --out FOLDER [--seeds 100 101] [KEY=VALUE …]`.
+Type `python -m bench.learning METHOD… --out FOLDER [--seeds 100 101] [--jobs 2] [KEY=VALUE …]`.
 
 Every method is trained in its standard set-up (`SETUPS`) with the program's own defaults, and with
 the settings that are typed. A run lies in `FOLDER/METHOD-SEED`; the same command goes on where it
@@ -17,9 +17,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import subprocess
+import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -34,8 +34,7 @@ from workup.report.sheets import Sheet
 from workup.runs import Run
 from workup.runs.words import DASH, cell
 from workup.studies.base.result import Section
-
-Call = Callable[[Sequence[str]], int]
+from workup.studies.claims.queue import ClaimRun, Queue
 
 LINKED = (
     "--cases clinic:s#renamed,linked environment.refined=findings environment.max_turns=4 "
@@ -58,23 +57,6 @@ SETUPS: Mapping[str, str] = {
 
 CURVES = ("accuracy", "questions", "repeats", "entropy", "reward")
 WINDOWS = 50  # points of a curve, at most
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run: its folder, and the words behind `workup train`."""
-
-    out: Path
-    words: tuple[str, ...]
-
-    def run(self, call: Call) -> int:
-        """The command's status; a run that has ended is left alone."""
-        if (self.out / "config.yaml").exists():
-            with Run.open(self.out) as run:
-                if run.summary:
-                    return 0
-            return call(("resume", str(self.out)))
-        return call(("train", *self.words, "--out", str(self.out)))
 
 
 @dataclass(frozen=True)
@@ -107,24 +89,17 @@ class Learned:
         return f"{self.method} · {self.seed}"
 
 
-def typed(words: Sequence[str]) -> int:
-    """`workup` with these words; its status."""
-    program = "import sys; from workup.cli.app import main; main()"
-    print("workup", *words, flush=True)
-    return subprocess.run([sys.executable, "-c", program, *words], check=False).returncode
-
-
-def jobs(methods: Sequence[str], seeds: Sequence[int], more: Sequence[str], out: Path) -> list[Job]:
+def jobs(
+    methods: Sequence[str], seeds: Sequence[int], more: Sequence[str], out: Path
+) -> list[ClaimRun]:
     """The runs, seed by seed, so that an interrupted queue has whole seeds."""
-    usual = "--cases clinic:s"
-    return [
-        Job(
-            out / f"{method}-{seed}",
-            (method, *SETUPS.get(method, usual).split(), f"seed={seed}", *more),
-        )
-        for seed in seeds
-        for method in methods
-    ]
+    found = []
+    for seed in seeds:
+        for method in methods:
+            words = SETUPS.get(method, "--cases clinic:s")
+            typed = (method, *shlex.split(words), f"seed={seed}", *more)
+            found.append(ClaimRun(out / f"{method}-{seed}", typed, f"{words} {seed}"))
+    return found
 
 
 def learned(folder: Path) -> Learned:
@@ -238,18 +213,21 @@ def main() -> None:
     parser.add_argument("words", nargs="+", metavar="METHOD | KEY=VALUE")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--seeds", type=int, nargs="+", default=[100])
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     arguments = parser.parse_args()
     methods = [word for word in arguments.words if "=" not in word]
     more = [word for word in arguments.words if "=" in word]
     if not methods:
         parser.error("say which methods to train (`workup methods` lists them)")
     asked = jobs(methods, arguments.seeds, more, arguments.out)
-    failed = [str(job.out) for job in asked if job.run(typed)]
-    runs = [learned(job.out) for job in asked if (job.out / "summary.json").exists()]
+    queue = Queue(arguments.jobs)
+    queue.run(asked, lambda job: print(queue.failed.get(job, job.out), flush=True))
+    runs = [learned(job.out) for job in asked if job.ended]
     if runs:
         report(runs, arguments.out, " ".join(["python -m bench.learning", *sys.argv[1:]]))
-    if failed:
-        sys.exit(f"these runs did not end: {', '.join(failed)}; the same command goes on with them")
+    if queue.failed:
+        names = ", ".join(job.name for job in queue.failed)
+        sys.exit(f"these runs did not end: {names}; the same command goes on with them")
 
 
 def report(runs: Sequence[Learned], out: Path, command: str) -> None:

@@ -231,6 +231,49 @@ def test_seeds_are_added_where_the_effect_could_not_be_found() -> None:
     assert order({"first": 0.9, "second": 1.0}, 3, most=6)[6:] == []
 
 
+def test_only_names_claims_and_set_ups() -> None:
+    paper = claims.read("evidence-seeking")
+    found = paper.chosen(["long-lists"])
+    assert {claim.setup for claim in found.claims} == {"long-lists"} == set(found.setups)
+    both = paper.chosen([found.claims[0].id, "wing"])
+    assert set(both.setups) == {"long-lists", "wing"}
+    assert [c for c in both.claims if c.setup == "long-lists"] == [found.claims[0]]
+    assert paper.chosen([]) == paper
+
+
+def test_what_an_arm_names_itself_stays() -> None:
+    """Longer training of all arms leaves those untrained that are compared because they are."""
+    found = claims.Paper.model_validate(
+        {
+            "paper": "One",
+            "setups": {
+                "clinic": {
+                    "about": "",
+                    "arms": {"trained": "craft", "base": "craft steps=0"},
+                    "scales": {"small": {"words": "steps=10 lr=1e-3", "start": "craft batch=4"}},
+                }
+            },
+            "claims": [
+                {"id": "a", "place": "", "says": "", "setup": "clinic", "better": "trained"}
+                | {"than": "base"}
+            ],
+        }
+    )
+    plan = ClaimsPlan(found, "small", Path("runs"), 1, more=("steps=20", "lr=1e-4"))
+    chosen = {arm: settings(plan.words("clinic", arm, 0)) for arm in plan.arms("clinic")}
+    assert chosen["trained"]["steps"] == "20"
+    assert chosen["base"]["steps"] == "0"
+    assert {each["lr"] for each in chosen.values()} == {"1e-4"}
+    start = plan.start("clinic")
+    assert start is not None
+    assert settings(start.words) == {"batch": "4", "seed": "0", "steps": "0", "lr": "1e-4"}
+
+
+def settings(words: Sequence[str]) -> dict[str, str]:
+    """What the last word for each setting says."""
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
 def test_a_run_waits_for_the_warm_start_of_its_kin() -> None:
     jobs = [ClaimRun(Path(name), (), kin) for name, kin in (("a", "0"), ("b", "0"), ("c", "1"))]
     queue = Queue(2)

@@ -75,11 +75,8 @@ def test_what_is_usual_holds_in_its_own_environment_alone() -> None:
     assert world({}, usual).config["max_turns"] == 11
     assert world({"persona": "any"}, usual).config["max_turns"] == 11
     assert world({"max_turns": 3}, usual).config["max_turns"] == 3
-    assert world({"name": "consultation"}, usual).config == {
-        "name": "consultation",
-        "max_turns": 10,
-        "share": None,
-    }
+    usual_there = environments.load("consultation").Settings().model_dump(mode="json")
+    assert world({"name": "consultation"}, usual).config == {"name": "consultation", **usual_there}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -32,7 +32,8 @@ from workup.core.episode import Completion, Ending, Message
 from workup.core.errors import UserError
 from workup.core.ports import Sampling
 from workup.environments.consultation import Consultation
-from workup.models.local import JOIN, LocalPolicy, draw, uniforms
+from workup.models.local import LocalPolicy, draw, uniforms
+from workup.models.passes import Passes
 from workup.models.slots import BLOCK
 from workup.models.weights import load
 from workup.rl.rollout import Play, TokenDoctor, ToPlay, play_all
@@ -449,9 +450,9 @@ def test_long_prompts_do_not_pad_those_that_decode() -> None:
     )
     together(
         made.sample([4, 5], Sampling(max_tokens=3)),
-        made.sample([6] * (3 * JOIN), Sampling(max_tokens=3)),
+        made.sample([6] * (3 * Passes.join), Sampling(max_tokens=3)),
     )
-    assert shapes == [(1, 3 * JOIN), (2, 2), (2, 1), (1, 1)]
+    assert shapes == [(1, 3 * Passes.join), (2, 2), (2, 1), (1, 1)]
 
 
 def test_more_requests_than_slots() -> None:

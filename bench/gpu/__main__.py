@@ -5,15 +5,15 @@ Type `python -m bench.gpu [sampling] [step] [--size 135M|3B] [--json FILE] [--qu
 Weights are random: time does not depend on what they know. Texts are words of one token each. Two
 tables come out:
 
-- Drawn tokens per second of the local sampler, in float32 and in bfloat16, beside vLLM (where it is
-  installed) and `generate()` on one padded batch per turn: 128 different cases, and 16 cases × 8
-  episodes, 4 turns of 32 tokens.
+- Drawn tokens per second of the local sampler, in float32 and in bfloat16, beside the same without
+  captured passes, vLLM (where it is installed) and `generate()` on one padded batch per turn: 128
+  different cases, and 16 cases × 8 episodes, 4 turns of 32 tokens.
 - Where a training step of 64 episodes (8 cases × 8) goes: playing, the update, C-MIG's reference
   scores of these episodes, and ProMed's Shapley values of 8 cases with 16 facts. Models have the
   sizes of SmolLM2-135M (float32 weights, bfloat16 arithmetic) and Llama-3.2-3B (bfloat16, LoRA).
 
 With `--quick` everything is small and runs without a GPU, to see that it works. What models learn
-is measured by `python -m bench.gpu.learning`.
+is measured by `workup claims PAPER --scale small`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import asyncio
 import json
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,13 +34,15 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from bench import gains, shapley
-from bench.sampling import contestants
+from bench.sampling import contestants, sampled
 from workup.core.episode import Message, Sample
 from workup.core.ports import Policy, Sampling
 from workup.engines.settings import EngineSettings, LoraSettings
 from workup.engines.trl.engine import TrlEngine
 from workup.methods.promed.shapley import answer_game
 from workup.models import samplers
+from workup.models.local import LocalPolicy
+from workup.models.passes import Passes
 from workup.models.samplers import How
 from workup.models.samplers.local import LocalModel
 from workup.models.scorer import LocalScorer
@@ -176,7 +179,12 @@ def sampling(size: Size, device: str, count: int, group: int) -> list[dict[str, 
     rows = []
     for dtype in ("float32", "bfloat16"):
         model = untrained(size, device, dtype)
-        players = contestants(model, How(concurrency=count, context=2_048))
+        plain = LocalPolicy(model.policy.model, model.policy.tokenizer, max_batch=count)
+        plain.passes, plain.eos = Passes(plain.model, plain.slots), frozenset()
+        players: dict[str, Any] = {
+            **contestants(model, How(concurrency=count, context=2_048)),
+            "local, not captured": (None, partial(sampled, plain)),
+        }
         for name, episodes in texts.items():
             row: dict[str, Any] = {"measure": "sampling", "dtype": dtype, "episodes": name}
             for player, (_, play) in players.items():

@@ -13,6 +13,10 @@ and a normal one mixes "parent normal" with "parent positive, but not this". A p
 below an ancestor known to be normal contradicts it and is ignored: nothing below a normal answer
 carries information.
 
+Evidence on an item is certain, or it is all that was `heard` of it from a noisy patient
+(`workup.core.channel`). The latter enters as P(said | answer), so that the item's true answer is
+summed over (`HeardKnowledge`).
+
 Arrays are answers × profiles, in natural logarithms if named `log`.
 """
 
@@ -29,9 +33,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workup.core.case import Case
+from workup.core.channel import Answer, Channel, Statement, heard, settled, statements
 
 Array = NDArray[np.float64]
-Answer = tuple[str, ...]
 Evidence = Mapping[str, Answer]
 
 FLOOR = 1e-6
@@ -46,6 +50,9 @@ With more features it is sampled."""
 
 DRAWS = 512
 """Answers drawn per sampled gain: stratified over profiles and seeded by the item's name."""
+
+LEAST = 1e-300
+"""The least P(said | answer) whose logarithm is taken."""
 
 THRESHOLDS = (2.0, 5.0, 10.0)
 """Likelihood ratios from which a finding is supportive (1), significant (2), pathognomonic (3).
@@ -325,7 +332,7 @@ class TabularKnowledge:
         gains = np.zeros(len(items))
         listed: dict[int, Array] = {}
         for place, item in enumerate(items):
-            if item in evidence:
+            if settled(item, evidence):
                 continue
             table = self._tables[item]
             if isinstance(table, MultiLabel) and not table.outcomes:
@@ -339,6 +346,11 @@ class TabularKnowledge:
     def read(self, case: Case, headings: Iterable[str] | None = None) -> dict[str, Answer]:
         """Nothing: its diagnoses bear the same names in every case."""
         return {}
+
+    def through(self, channel: Channel) -> TabularKnowledge:
+        """The same model, whose evidence may also be what a patient said through `channel`."""
+        prior, tables = np.exp(self._log_prior), list(self._tables.values())
+        return HeardKnowledge(self._diagnoses, prior, tables, self._owner.tolist(), channel)
 
     def grouped(self, groups: Sequence[str]) -> TabularKnowledge:
         """The same model of diagnoses that are told apart by group alone.
@@ -523,6 +535,107 @@ class TabularKnowledge:
         posteriors /= posteriors.sum(1, keepdims=True)
         information = _entropies(share @ self._of) - _entropies(posteriors @ self._of).mean()
         return gain + float(total * max(information, 0.0))
+
+
+class HeardKnowledge(TabularKnowledge):
+    """A `TabularKnowledge` whose evidence may be heard through `channel`.
+
+    The channel's items have the normal answer `()`. An item that was heard of can be asked again,
+    and `gains` says what that would tell. The gain of an item of the channel is exact over all that
+    the patient may say, but for multi-label items of more than EXACT_FEATURES features: there it is
+    that of whether the patient affirms, denies or is not sure.
+    """
+
+    def __init__(
+        self,
+        diagnoses: Sequence[str],
+        prior: Array,
+        tables: Sequence[Table],
+        profiles: Sequence[int],
+        channel: Channel,
+    ) -> None:
+        self.channel = channel
+        super().__init__(diagnoses, prior, tables, profiles)
+        self._first = {
+            item: self._said_next(table, {})
+            for item, table in self._tables.items()
+            if item in channel.answers
+        }
+
+    def grouped(self, groups: Sequence[str]) -> TabularKnowledge:
+        return super().grouped(groups).through(self.channel)
+
+    def _outcomes(self, table: Table, evidence: Evidence) -> Array:
+        if table.item not in self.channel.answers:
+            return super()._outcomes(table, evidence)
+        if table.item in evidence or self._touched(table.item, evidence):
+            return self._said_next(table, evidence)
+        return self._first[table.item]
+
+    def _sampled_gain(self, table: MultiLabel, weights: Array, evidence: Evidence) -> float:
+        if table.item not in self.channel.answers:
+            return super()._sampled_gain(table, weights, evidence)
+        return float(self._exact_gains(weights, [self._outcomes(table, evidence)])[0])
+
+    def _said_next(self, table: Table, evidence: Evidence) -> Array:
+        """P(what the patient says next of the item | profile, evidence), statements × profiles."""
+        before = statements(evidence.get(table.item, heard(()))) or ()
+        affirmed = [answer for answer in before if answer][:1]
+        listed = {
+            frozenset(answer): answer
+            for answer in (*table.outcomes, *self.channel.answers[table.item])
+            if answer
+        }
+        next_ones: list[Statement] = [(), None]
+        if table.outcomes:
+            next_ones += affirmed or listed.values()
+        chances = self._predictive(
+            table.item, [heard((*before, one)) for one in next_ones], evidence
+        )
+        if table.outcomes:
+            return chances
+        rest = np.maximum(1 - chances.sum(0, keepdims=True), 0.0)
+        return np.concatenate([chances, rest])
+
+    def _predictive(self, item: str, answers: Sequence[Answer], evidence: Evidence) -> Array:
+        root = self._root[item]
+        now = self._inside(root, evidence)
+        with_answers = [self._inside(root, {**evidence, item: answer}) for answer in answers]
+        return np.asarray(np.exp(np.stack(with_answers) - now))
+
+    def _inside(self, item: str, evidence: Evidence) -> Array:
+        return np.asarray(np.logaddexp(*self._branches(item, evidence)))
+
+    def _branches(self, item: str, evidence: Evidence) -> tuple[Array, Array]:
+        (positive, normal), below = self._told(item, evidence), self._below(item, evidence)
+        return np.asarray(positive + below[0]), np.asarray(normal + below[1])
+
+    def _told(self, item: str, evidence: Evidence) -> tuple[Array, Array]:
+        """log P(item positive, evidence on it | profile, parent positive), and with it normal."""
+        table, answer = self._tables[item], evidence.get(item)
+        never = np.full(table.profiles, -np.inf)
+        if answer is None:
+            return table.log_positive, table.log_normal
+        said = statements(answer)
+        if said is None:
+            certain = table.log_likelihood(answer)
+            return (never, certain) if table.is_normal(answer) else (certain, never)
+        affirmed = next((one for one in said if one), None)
+        if affirmed is None:
+            positive = table.log_positive + self._log(item, said, ("any",))
+        else:
+            positive = table.log_likelihood(affirmed) + self._log(item, said, affirmed)
+        return positive, table.log_normal + self._log(item, said, ())
+
+    def _silent(self, item: str, evidence: Evidence) -> float:
+        said = statements(evidence.get(item, ()))
+        if said is None:
+            return super()._silent(item, evidence)
+        below = sum(self._silent(child, evidence) for child in self._children[item])
+        return self._log(item, said, ()) + below
+
+    def _log(self, item: str, said: Sequence[Statement], truth: Answer) -> float:
+        return float(np.log(max(self.channel.likelihood(item, said, truth), LEAST)))
 
 
 def _normalised(log: Array) -> Array:

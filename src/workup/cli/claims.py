@@ -32,7 +32,9 @@ def claims(
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="settings of every run, as in steps=200"),
     ] = None,
-    only: Annotated[str | None, typer.Option(help="one claim, by its id")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="a claim or a set-up; can be given several times")
+    ] = None,
     scale: Annotated[str, typer.Option(help="tiny, small or paper")] = "tiny",
     seeds: Annotated[int, typer.Option(min=1, help="of every arm")] = 8,
     first: Annotated[int, typer.Option(min=0, help="the first seed")] = 0,
@@ -67,7 +69,7 @@ def claims(
     if scale not in known.SCALES:
         raise UserError(f"--scale {scale}: write {', '.join(known.SCALES)}")
     folder = out or Path("runs") / "claims" / f"{Path(paper).stem}-{scale}"
-    chosen, more = known.read(paper).chosen(only), tuple(_settings(words or ()))
+    chosen, more = known.read(paper).chosen(only or ()), tuple(_settings(words or ()))
     plan = ClaimsPlan(chosen, scale, folder, seeds, first, most, more)
     if not plan.setups:
         raise UserError(f"{paper}: no claim can be run at --scale {scale}")

@@ -1,6 +1,6 @@
 """A case: what the doctor may see, and the truth that it must not see.
 
-Only the standard library is imported. Everything is frozen: a case that is read twice is equal.
+Only the standard library is needed. Everything is frozen: a case that is read twice is equal.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
+
+from workup.core.channel import Channel
 
 
 class Kind(StrEnum):
@@ -180,6 +182,13 @@ class Knowledge(Protocol):
 
         Without `headings`, what all passages would say. Empty where diagnoses bear the same names
         in every case.
+        """
+        ...
+
+    def through(self, channel: Channel) -> Knowledge:
+        """The same model, whose evidence may also be what a patient said through `channel`.
+
+        That is `workup.core.channel.heard` in place of the ids.
         """
         ...
 

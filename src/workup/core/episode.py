@@ -88,11 +88,12 @@ class Observation:
     `done` says that the episode is over. `item` is the canonical name of what was asked for; "" if
     the environment knows no such item. `understood` is False where the other side could not tell
     what a readable request means, or has nothing on it: the reply then says neither that a finding
-    is there nor that it is not. `sources` says of each ordered result where it came from,
-    in the order of the orders, as `workup.environments.exams.rages.ResultSource` names it; it is
-    empty where nothing is ordered. `passages` are what a search returned, in their order and as the
-    doctor reads them in `messages`, with scores of 0; it is empty where the search found nothing,
-    and None where nothing was searched.
+    is there nor that it is not. With an `item` the patient understood, and is not sure. `sources`
+    says of each ordered result where it came from, in the order of the orders, as
+    `workup.environments.exams.rages.ResultSource` names it; it is empty where nothing is ordered.
+    `passages` are what a search returned, in their order and as the doctor reads them in
+    `messages`, with scores of 0; it is empty where the search found nothing, and None where nothing
+    was searched.
     """
 
     messages: tuple[Message, ...] = ()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from workup.core.case import Case, Evidence, Passage, Source
+from workup.core.channel import Channel
 from workup.core.episode import (
     Action,
     Batch,
@@ -163,6 +164,11 @@ class About(Protocol):
 
     def known(self, case: Case) -> Evidence:
         """The findings that the opening tells."""
+        ...
+
+    @property
+    def channel(self) -> Channel | None:
+        """How answers deviate from the truth; None where all are true."""
         ...
 
     def anchors(self, source: Source, seed: int) -> Mapping[str, Doctor]:

@@ -166,6 +166,7 @@ def _blank(found: re.Match[str]) -> str:
     return found[0] if unicodedata.category(found[0])[0] == "M" else " "
 
 
+@lru_cache(maxsize=4_096)  # the same few names are compared in every episode
 def normalise(name: str) -> str:
     """The normal form in which names are compared (C-MIG B.3).
 

@@ -12,6 +12,7 @@ from workup.environments.base.discovery import Discovery
 from workup.environments.base.encounter import PartSettings
 from workup.environments.base.recorded import RecordedConsultation
 from workup.environments.base.records import SimulatedRecord
+from workup.environments.base.trouble import Trouble, TroubleSettings
 from workup.roles.judges.entailment import EntailmentJudge
 
 ROLES = ("simulator", "checker")
@@ -19,7 +20,7 @@ ROLES = ("simulator", "checker")
 summary = "one request per turn to a hidden record, then the diagnosis (CRAFT)"
 
 
-class Settings(PartSettings):
+class Settings(PartSettings, TroubleSettings):
     """What can be set in a consultation."""
 
 
@@ -47,12 +48,15 @@ class Consultation(RecordedConsultation):
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
         """Raises RolloutError when a model gives no usable answer."""
         if self.simulator is None:
-            seen = self.reply(case, action)
+            true = self.reply(case, action)
         else:
-            seen = await self.simulator.answer(case, past, action)
+            true = await self.simulator.answer(case, past, action)
+        seen = self.hear(case, past, action, true)
         return seen if self.checker is None else await self.checker.found(case, seen)
 
 
 def open(source: Source, settings: Settings) -> Consultation:
     """The consultation over the cases of `source`."""
-    return Consultation(source.items, source.diagnoses, settings.max_turns, settings.share)
+    trouble = Trouble.of(source, settings)
+    turns, share = settings.max_turns, settings.share
+    return Consultation(source.items, source.diagnoses, turns, share, trouble)

@@ -15,15 +15,16 @@ from dataclasses import replace
 from pydantic import Field
 
 from workup.core.case import Case, Knowledge, Source, SourceLibrary
+from workup.core.channel import Channel
 from workup.core.episode import ASK, DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.ports import Doctor, Model, Retriever
 from workup.core.text import neutralise, tagged
 from workup.environments.base.anchors import BayesDiagnoser
+from workup.environments.base.encounter import CREDULOUS, GREEDY
 from workup.environments.base.library_teacher import LibraryTeaching
 from workup.environments.base.patients import (
     CHECKER,
     PATIENT,
-    EmbeddedPatient,
     Patient,
     PatientSettings,
     played_by,
@@ -34,6 +35,7 @@ from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.searched import opened
 from workup.environments.base.searchers import AskingSearcher
 from workup.environments.base.searching import SEARCH, SearchGrammar, Told
+from workup.environments.base.trouble import Trouble
 from workup.environments.consultation import Consultation
 from workup.environments.library import Library
 from workup.environments.library import Settings as LibrarySettings
@@ -83,7 +85,7 @@ class Inquiry(Library):
             raise ValueError(f"{grammar}: an inquiry has questions")
         super().__init__(retriever, record, grammar, said, library=library, teaching=teaching)
         self._personas = personas
-        self.patient: Patient = EmbeddedPatient(record)
+        self.patient: Patient = played_by({}, record, personas)
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -97,13 +99,16 @@ class Inquiry(Library):
     def asks(self) -> bool:
         return True
 
+    @property
+    def channel(self) -> Channel | None:
+        return self.record.channel
+
     def with_models(self, models: Mapping[str, Model]) -> Inquiry:
         """This environment with models: a "patient" answers, a "checker" checks its answers."""
-        patient = played_by(models, self.record, self._personas)
-        if patient is None:
+        if PATIENT not in models:
             return self
         other = copy(self)
-        other.patient = patient
+        other.patient = played_by(models, self.record, self._personas)
         return other
 
     def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
@@ -114,9 +119,10 @@ class Inquiry(Library):
         others = super().anchors(source, seed)
         if source.knowledge is None:
             return others
-        told = BayesDiagnoser(source.knowledge, source.items, self.write, self.known)
+        told = BayesDiagnoser(source.knowledge, source.items, self.write, self.known, self.channel)
         if hops(source):
-            del others["random doctor"], others["greedy information"]
+            asking = ("random doctor", CREDULOUS, GREEDY)
+            others = {label: others[label] for label in others if label not in asking}
         return {"told information": told, **others}
 
     def further_anchors(
@@ -166,7 +172,7 @@ def open(source: Source, settings: Settings) -> Inquiry:
     retriever, library, said = opened(source, s.index)
     return Inquiry(
         retriever,
-        Consultation(source.items, source.diagnoses, s.max_turns),
+        Consultation(source.items, source.diagnoses, s.max_turns, trouble=Trouble.of(source, s)),
         s.grammar,
         said,
         library=library,

@@ -15,6 +15,7 @@ from functools import lru_cache
 from string import ascii_uppercase
 
 from workup.core.case import Case, Source
+from workup.core.channel import Channel
 from workup.core.episode import ASK, DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
 from workup.core.ports import Model
 from workup.core.text import THINK, blocks, neutralise
@@ -23,12 +24,12 @@ from workup.environments.base.lexical import chinese
 from workup.environments.base.patients import (
     CHECKER,
     PATIENT,
-    EmbeddedPatient,
     Patient,
     PatientSettings,
     played_by,
 )
 from workup.environments.base.personas import Personas
+from workup.environments.base.trouble import Trouble
 from workup.environments.consultation import Consultation
 from workup.roles.judges.options import right
 
@@ -129,7 +130,7 @@ class Questioning(Encounter):
     ) -> None:
         super().__init__(max_turns, share)
         self._record, self._personas = record, personas
-        self.patient = patient or EmbeddedPatient(record)
+        self.patient = patient or played_by({}, record, personas)
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -148,15 +149,19 @@ class Questioning(Encounter):
         ]
         return (*own, *_GRAMMAR, *self.patient.phrases)
 
+    @property
+    def channel(self) -> Channel | None:
+        return self._record.channel
+
     def with_models(self, models: Mapping[str, Model]) -> Questioning:
         """This environment with models: a "patient" answers, a "checker" checks its answers.
 
         Without a patient the checker checks nothing here; a reward may ask it what a doctor has
         understood.
         """
-        patient = played_by(models, self._record, self._personas)
-        if patient is None:
+        if PATIENT not in models:
             return self
+        patient = played_by(models, self._record, self._personas)
         return Questioning(self._record, patient, self.max_turns, self._personas, self.share)
 
     @property
@@ -227,7 +232,12 @@ def open(source: Source, settings: Settings) -> Questioning:
     Raises UserError for a persona that does not exist.
     """
     return Questioning(
-        Consultation(source.items, source.diagnoses, settings.max_turns),
+        Consultation(
+            source.items,
+            source.diagnoses,
+            settings.max_turns,
+            trouble=Trouble.of(source, settings),
+        ),
         max_turns=settings.max_turns,
         personas=settings.personas,
         share=settings.share,

@@ -149,10 +149,11 @@ def not_understood(episode: Episode) -> float | None:
 
     Within [0, 1]; None when nothing readable was asked. A reply that asks back is such a reply, and
     so is one of an exact record or patient that has nothing on what was asked
-    (`Observation.understood`).
+    (`Observation.understood`). A patient who is not sure has understood.
     """
     asked = [turn for turn in episode.turns if turn.action.kind not in (DIAGNOSE, MALFORMED)]
-    return _share(sum(not turn.observation.understood for turn in asked), len(asked))
+    unclear = (turn.observation for turn in asked if not turn.observation.understood)
+    return _share(sum(not seen.item for seen in unclear), len(asked))
 
 
 def _topic(turn: Turn) -> tuple[str, str] | None:

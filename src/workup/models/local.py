@@ -9,10 +9,8 @@ several requests share is computed for the first of them (see `workup.models.slo
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,11 +21,10 @@ from workup.core.episode import Completion
 from workup.core.errors import UserError
 from workup.core.ports import Sampling
 from workup.models.chat_tokens import ChatTokens, endings
+from workup.models.passes import Block, passes_of
 from workup.models.slots import BLOCK, Slots, blocks_of
 from workup.models.worker import Worker, computing
 
-# Requests with at most this many new tokens share one padded forward pass with those that decode.
-JOIN = 16
 PADDING = 256  # tokens of padding that a forward pass may compute, if it is not a fourth of all
 MAYBE = -1
 NOT_NUMBERS = (
@@ -146,7 +143,7 @@ class LocalPolicy(ChatTokens):
             )
         self.device = next(model.parameters()).device
         self.slots = Slots(config.num_hidden_layers, self.device)
-        self.cache_argument = _cache_argument(model)
+        self.passes = passes_of(model, self.slots)
         self.active: dict[Generation, None] = {}  # requests under way, in the order of arrival
         self.worker = Worker(
             lambda: (request.future for request in self.active), self._step, self._drop
@@ -162,6 +159,7 @@ class LocalPolicy(ChatTokens):
         """
         assert not self.active
         self.slots.clear()
+        self.passes.refresh()
 
     async def sample(
         self, prompt: Sequence[int], sampling: Sampling, constraint: Constraint | None = None
@@ -204,7 +202,7 @@ class LocalPolicy(ChatTokens):
             batch.append(request)
         # Long prompts go first and alone. Otherwise requests that decode would be padded to
         # their length.
-        if now := self._beginning([r for r in batch if len(r.pending) > JOIN]) or batch:
+        if now := self._beginning([r for r in batch if len(r.pending) > self.passes.join]) or batch:
             self._advance(now)
 
     def _beginning(self, long: Sequence[Generation]) -> list[Generation]:
@@ -265,47 +263,14 @@ class LocalPolicy(ChatTokens):
                 request.future.set_result(self._completion(request))
 
     def _forward(self, batch: list[Generation]) -> torch.Tensor:
-        """Logits (batch, vocabulary) after each request's pending tokens.
-
-        The pending tokens are right-aligned in one padded block.
-        """
-        slots = self.slots
-        counts = np.array([len(r.pending) for r in batch])
-        column = (
-            np.arange(counts.max()) - (counts.max() - counts)[:, None]
-        )  # negative where there is padding
-        real = column >= 0
-        ids = np.zeros(real.shape, dtype=np.int64)
-        ids[real] = list(chain.from_iterable(r.pending for r in batch))
-        positions = np.where(real, column + np.array([r.held for r in batch])[:, None], 0)
+        """Logits (batch, vocabulary) after each request's pending tokens."""
+        block = Block.of(
+            [r.pending for r in batch], [r.held for r in batch], [r.slot for r in batch]
+        )
         for request in batch:
             request.held += len(request.pending)
-        reach = int(positions.max()) + 1
-        slots.reserve(0, reach)
-        where = torch.from_numpy(positions).to(self.device)
-        rows = np.array([r.slot for r in batch])
-        places = rows[:, None] * slots.capacity + np.where(real, positions, slots.capacity - 1)
-        slots.rows = torch.from_numpy(rows).to(self.device)
-        slots.places = torch.from_numpy(places.reshape(-1)).to(self.device)
-        slots.reach, slots.first, slots.contiguous = (
-            reach,
-            int(rows[0]),
-            bool(rows[-1] - rows[0] == len(rows) - 1),
-        )
-        mask = torch.arange(reach, device=self.device) <= where[:, None, :, None]
-        if self.model.config._attn_implementation == "eager":
-            # Eager attention adds its mask: a boolean one would be silently wrong.
-            mask = torch.where(mask, 0.0, torch.finfo(self.model.dtype).min).to(self.model.dtype)
-        out = self.model(
-            input_ids=torch.from_numpy(ids).to(self.device),
-            attention_mask=mask,
-            position_ids=where,
-            use_cache=True,
-            logits_to_keep=1,
-            **{self.cache_argument: slots.cache},
-        )
         self.forwards += 1
-        return out.logits[:, -1]  # type: ignore[no-any-return]
+        return self.passes(block)
 
     def _ends(self, request: Generation, token: int) -> bool:
         if token in self.eos or len(request.tokens) >= request.room or request.whole:
@@ -341,13 +306,6 @@ class LocalPolicy(ChatTokens):
         # What its constraint ended is not cut off, even if it fills the room.
         room = len(request.tokens) + 1 if request.whole else request.room
         return self.completion(request.tokens, request.logprobs, room, request.sampling.stop)
-
-
-def _cache_argument(model: Any) -> str:
-    """What the model's `forward` calls its KV cache: transformers renamed it in 5.24."""
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    known = inspect.signature(inner.forward).parameters
-    return "cache" if "cache" in known else "past_key_values"
 
 
 def _attends_to_everything(config: Any, context: int) -> bool:

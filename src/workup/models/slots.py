@@ -76,9 +76,9 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
         slots = store.view(t.count, t.capacity, *store.shape[1:])
         # Neighbouring slots need no copy: the usual case, since episodes start together.
         rows = (
-            slots[t.first : t.first + len(t.rows), : t.reach]
-            if t.contiguous
-            else slots[:, : t.reach].index_select(0, t.rows)
+            slots[:, : t.reach].index_select(0, t.rows)
+            if t.first is None
+            else slots[t.first : t.first + len(t.rows), : t.reach]
         )
         return rows.transpose(1, 2).to(new.dtype)
 
@@ -130,7 +130,8 @@ class Slots:
     def __init__(self, layers: int, device: torch.device) -> None:
         self.count, self.capacity, self.device = 0, 0, device
         self.rows = self.places = torch.empty(0, dtype=torch.long, device=device)
-        self.reach, self.first, self.contiguous = 0, 0, True
+        self.reach = 0
+        self.first: int | None = None
         self.layers = [SlotLayer(self) for _ in range(layers)]
         self.cache = Cache(layers=self.layers)
         self.free: list[int] = []
@@ -140,6 +141,15 @@ class Slots:
         self.index: dict[int, dict[tuple[int, ...], list[int]]] = {}
         self.holders: dict[bytes, int] = {}  # a beginning's digest → a slot that holds it
         self.held: dict[int, set[bytes]] = {}  # a slot → the digests under which it stands there
+
+    def aim(
+        self, rows: torch.Tensor, places: torch.Tensor, reach: int, *, first: int | None
+    ) -> None:
+        """The next pass is of the slots `rows`, writes to `places` and reads `reach` positions.
+
+        `first` is the first of neighbouring slots, and None for others.
+        """
+        self.rows, self.places, self.reach, self.first = rows, places, reach, first
 
     def reserve(self, slots: int, length: int) -> None:
         """Makes room for `slots` rows of `length` tokens, and one position for padding."""

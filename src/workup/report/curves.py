@@ -41,6 +41,7 @@ SHORT = {
     "told information": "told",
     "random searcher": "random",
     "ideal searcher": "ideal",
+    "credulous greedy": "credulous",
     "greedy information": "greedy",
     "full information": "full",
 }
@@ -49,6 +50,7 @@ DASHES = {
     "told information": (0, (4, 2)),
     "random searcher": (0, (1, 2)),
     "ideal searcher": (0, (4, 2)),
+    "credulous greedy": (0, (2, 2)),
     "greedy information": (0, (4, 2)),
     "full information": (0, ()),
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 from workup.core.case import Case, Fact
 from workup.core.episode import Turn
+from workup.environments.base.trouble import doubt
 from workup.runs import Outcome, Record, Run
 from workup.runs.transcript import NAMES, facts_by_id, missed_critical, origins
 from workup.runs.words import equation
@@ -44,6 +45,7 @@ class TranscriptTurn:
     found: list[Fact]
     repeated: bool
     understood: bool
+    doubt: str  # what became of the truth in the reply, and the truth; "" of neither
     score: str
 
 
@@ -228,9 +230,11 @@ def _lines(record: Record) -> Iterator[TranscriptTurn]:
             reply = ""  # the findings are shown anyway, and say just that
         shown = f"{score:+.2f}".replace("-", "−") if score else ""
         repeated = bool(item) and item in asked
-        understood = turn.observation.understood
+        understood = turn.observation.understood or bool(item)
+        told = doubt(record.episode.case, record.episode.turns[: number - 1], turn)
+        where = origins(turn)
         yield TranscriptTurn(
-            number, label, content, reply, origins(turn), found, repeated, understood, shown
+            number, label, content, reply, where, found, repeated, understood, told, shown
         )
         asked.add(item)
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from workup.core.case import Case, Fact
 from workup.core.episode import Episode, Score, Turn
+from workup.environments.base.trouble import doubt
 
 # Okabe–Ito colours, which people with colour-blindness tell apart; None is "not scored".
 STYLES = {None: "default", 0: "grey50", 1: "#56b4e9", 2: "#e69f00", 3: "bold #d55e00"}
@@ -49,7 +50,10 @@ def _table(episode: Episode, scores: Sequence[float]) -> Table:
     facts = facts_by_id(episode.case)
     for number, turn in enumerate(episode.turns):
         score = f"{scores[number]:+.2f}" if number < len(scores) else ""
-        table.add_row(str(number + 1), Text(turn.completion.text), _reply(turn, facts), score)
+        reply = _reply(turn, facts)
+        if told := doubt(episode.case, episode.turns[:number], turn):
+            reply.append(f"\n[{told}]", style="bold")
+        table.add_row(str(number + 1), Text(turn.completion.text), reply, score)
     return table
 
 

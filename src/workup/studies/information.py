@@ -51,17 +51,7 @@ class Information(Comparison):
         return [Section("Accuracy and questions", tables, self._figure, caption)]
 
     def _figure(self) -> Markup:
-        panels: Mapping[str, plots.Curves] = {
-            title: {
-                policy: [
-                    (float(arm.condition), arm.level[metric])
-                    for arm in self.arms
-                    if arm.policy == policy
-                ]
-                for policy in self.policies
-            }
-            for metric, title in {"accuracy": "Accuracy", "questions": "Questions per case"}.items()
-        }
+        panels = self.curves({"accuracy": "Accuracy", "questions": "Questions per case"})
         label = "Accuracy and questions against the share of facts told"
         x = "share of the facts told at the outset"
         return plots.curves(label, panels, x, ends={"Accuracy": SHARE})

@@ -23,8 +23,9 @@ import numpy as np
 
 from workup.cases.clinic.patients import SIDES, TEST, TRAIN, evidence_id, weighed
 from workup.cases.clinic.tables import SEXES
-from workup.cases.knowledge import Answer, Array, Categorical, TabularKnowledge
+from workup.cases.knowledge import Array, Categorical, TabularKnowledge
 from workup.core.case import Case, Fact, Item, Kind, Source, Truth, evidence_of
+from workup.core.channel import Answer
 from workup.core.lazy import Lazy
 
 DIFFERENTIALS = 5

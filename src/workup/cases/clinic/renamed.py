@@ -31,6 +31,7 @@ import numpy as np
 from workup.cases.clinic.patients import SIDES, Patients, clinic
 from workup.cases.knowledge import TabularKnowledge
 from workup.core.case import Case, Evidence
+from workup.core.channel import Channel
 from workup.core.lazy import Lazy
 
 FIRST = tuple(map("".join, product("BCDFGHJKLMNPRSTV", "aeiou")))
@@ -237,6 +238,9 @@ class RenamedKnowledge:
         if not known:
             return [0.0] * len(items)
         return self._told_apart(frozenset(known.values())).gains(findings, items)
+
+    def through(self, channel: Channel) -> RenamedKnowledge:
+        return RenamedKnowledge(self._masked.through(channel), self._names)
 
     def read(self, case: Case, headings: Iterable[str] | None = None) -> Evidence:
         """The names whose meaning the `headings` tell (`meanings`)."""

@@ -152,7 +152,8 @@ class Person:
         if self.items and not reply.item and not reply.evidence:
             self._suggest(request)
             return None
-        for number, turn in enumerate(past, 1):
+        # Who may contradict itself can be asked again.
+        for number, turn in enumerate(() if self.environment.about.channel else past, 1):
             if _same_question(turn, reply, request):
                 self._say(f"You asked that in turn {number}. No turn was used.")
                 self.show(turn.observation)

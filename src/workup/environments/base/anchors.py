@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from workup.core.case import Case, Evidence, Item, Knowledge, Source, evidence_of
+from workup.core.channel import Channel, Statement, heard, settled
 from workup.core.episode import DIAGNOSE, Completion, Episode, Message, Turn
 from workup.core.ports import Act, Environment, Sampling
 from workup.core.text import tagged
@@ -35,7 +36,17 @@ def told(case: Case, past: Sequence[Turn], opening: Evidence) -> dict[str, tuple
     known = dict(opening)
     for name, ids in evidence_of(revealed).items():
         known[name] = tuple(dict.fromkeys((*known.get(name, ()), *ids)))
+    own = {fact.id for fact in (*case.given, *case.truth.facts)}
+    for turn in past:
+        if invented := tuple(id for id in turn.observation.evidence if id not in own):
+            known[turn.observation.item] = invented
     return known
+
+
+def unsure_of(past: Sequence[Turn]) -> set[str]:
+    """The items that the patient said it was not sure of."""
+    seen = (turn.observation for turn in past)
+    return {each.item for each in seen if each.item and not each.understood}
 
 
 def headings(past: Sequence[Turn]) -> Iterator[str]:
@@ -46,7 +57,9 @@ def headings(past: Sequence[Turn]) -> Iterator[str]:
 class BayesDiagnoser:
     """Asks nothing and names the most probable diagnosis given what was seen.
 
-    It is a `Doctor` and a `Diagnoser` (CR-11). `known` is what the opening tells of a case.
+    It is a `Doctor` and a `Diagnoser` (CR-11). `known` is what the opening tells of a case. With a
+    `channel` it knows how answers deviate from the truth, and weighs each statement by that.
+    Without one it believes what it hears: of two answers to one question the affirmation.
     """
 
     def __init__(
@@ -55,8 +68,10 @@ class BayesDiagnoser:
         items: Sequence[Item],
         write: Write = tagged,
         known: Known = _given,
+        channel: Channel | None = None,
     ) -> None:
-        self.knowledge, self.write, self.known = knowledge, write, known
+        self.knowledge = knowledge if channel is None else knowledge.through(channel)
+        self.write, self.known, self.channel = write, known, channel
         self.items = {item.name: item for item in items}
 
     async def act(
@@ -72,18 +87,29 @@ class BayesDiagnoser:
 
         An item that was answered with its parent's normal answer says that the parent is normal.
         """
-        known = told(case, past, self.known(case))
-        for turn in past:
-            item = self.items.get(turn.observation.item)
-            if item is not None and not turn.observation.evidence:
+        opening = self.known(case)
+        said = self._said(case, past, opening) if self.channel else {}
+        known = told(case, past, opening) | said
+        for seen in (turn.observation for turn in past):
+            item = self.items.get(seen.item) if seen.understood else None
+            if item is not None and not seen.evidence:
                 known.setdefault(item.name, ())
                 parent = self.items.get(item.parent or "")
-                if (
-                    parent is not None
-                    and turn.observation.messages[0].content == parent.normal != item.normal
-                ):
+                if parent is not None and seen.messages[0].content == parent.normal != item.normal:
                     known.setdefault(parent.name, ())
         return known | self.knowledge.read(case, headings(past))
+
+    def _said(self, case: Case, past: Sequence[Turn], opening: Evidence) -> Evidence:
+        """All that was said of each item of the channel, `opening` and the case's own aside."""
+        certain = {*opening, *evidence_of(case.given)}
+        own = {fact.id: fact.item for fact in case.truth.facts}
+        said: dict[str, list[Statement]] = {}
+        for seen in (turn.observation for turn in past):
+            item = seen.item
+            if self.channel and item in self.channel.answers and item not in certain:
+                affirmed = tuple(id for id in seen.evidence if own.get(id, item) == item)
+                said.setdefault(item, []).append(affirmed if seen.understood else None)
+        return {item: heard(statements) for item, statements in said.items()}
 
     def say(self, kind: str, content: str) -> Act:
         return Act((), Completion(self.write(kind, content)))
@@ -95,12 +121,16 @@ class BayesDiagnoser:
 def exact_reader(source: Source, environment: Environment) -> BayesDiagnoser | None:
     """Who reads encounters with cases of `source` in `environment` by the source's own model.
 
+    It knows how the answers deviate from the truth, if they do.
+
     None where the source has no model of its cases.
     """
     if source.knowledge is None:
         return None
-    known = environment.about.known
-    return BayesDiagnoser(source.knowledge, source.items, environment.write, known)
+    about = environment.about
+    return BayesDiagnoser(
+        source.knowledge, source.items, environment.write, about.known, about.channel
+    )
 
 
 class FullInformationDoctor(BayesDiagnoser):
@@ -128,15 +158,17 @@ class RandomDoctor(BayesDiagnoser):
         seed: int = 0,
         write: Write = tagged,
         known: Known = _given,
+        channel: Channel | None = None,
     ) -> None:
-        super().__init__(knowledge, items, write, known)
+        super().__init__(knowledge, items, write, known, channel)
         self.max_turns, self.seed = max_turns, seed
 
     async def act(
         self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
     ) -> Act:
         evidence = self.evidence(case, past)
-        unasked = [name for name in self.items if name not in evidence]
+        asked = {*evidence, *unsure_of(past)}
+        unasked = [name for name in self.items if name not in asked]
         if len(past) >= self.max_turns - 1 or not unasked:
             return self.say(DIAGNOSE, self.most_probable(evidence))
         item = self.items[
@@ -146,7 +178,10 @@ class RandomDoctor(BayesDiagnoser):
 
 
 class GreedyDoctor(BayesDiagnoser):
-    """Asks the item of largest expected information gain, `max_turns` − 1 times, then diagnoses."""
+    """Asks the item of largest expected information gain, `max_turns` − 1 times, then diagnoses.
+
+    With a channel it asks again where that tells most; without one, of nothing a second time.
+    """
 
     def __init__(
         self,
@@ -155,8 +190,9 @@ class GreedyDoctor(BayesDiagnoser):
         max_turns: int = 10,
         write: Write = tagged,
         known: Known = _given,
+        channel: Channel | None = None,
     ) -> None:
-        super().__init__(knowledge, items, write, known)
+        super().__init__(knowledge, items, write, known, channel)
         self.max_turns = max_turns
         # The choice depends on the evidence alone, so encounters share their first questions. It is
         # sorted, so that rounding does not depend on its order.
@@ -166,8 +202,9 @@ class GreedyDoctor(BayesDiagnoser):
         self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
     ) -> Act:
         evidence = self.evidence(case, past)
+        asked = frozenset() if self.channel else frozenset(unsure_of(past))
         choice = (
-            self._choose(tuple(sorted(evidence.items())))
+            self._choose(tuple(sorted(evidence.items())), asked)
             if len(past) < self.max_turns - 1
             else None
         )
@@ -175,7 +212,9 @@ class GreedyDoctor(BayesDiagnoser):
             return self.say(DIAGNOSE, self.most_probable(evidence))
         return self.say(self.items[choice].kind.value, choice)
 
-    def _best(self, evidence: tuple[tuple[str, tuple[str, ...]], ...]) -> str | None:
+    def _best(
+        self, evidence: tuple[tuple[str, tuple[str, ...]], ...], asked: frozenset[str]
+    ) -> str | None:
         known = dict(evidence)
-        unasked = [name for name in self.items if name not in known]
-        return unasked[int(np.argmax(self.knowledge.gains(known, unasked)))] if unasked else None
+        left = [name for name in self.items if not settled(name, known) and name not in asked]
+        return left[int(np.argmax(self.knowledge.gains(known, left)))] if left else None

@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.core.case import Case, Evidence, Knowledge, Source, evidence_of
+from workup.core.channel import Channel
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.errors import UserError, WorkupError
 from workup.core.ports import Demonstration, Doctor, Environment, Model, Roles, Teaching
@@ -23,6 +24,9 @@ from workup.environments.base.anchors import (
 from workup.environments.base.outset import told_at_outset
 
 TURNS = 10  # the default
+GREEDY = "greedy information"
+CREDULOUS = "credulous greedy"
+"""Two anchors: the second one asks as the first does, and believes every answer."""
 
 
 class EncounterSettings(BaseModel):
@@ -120,17 +124,23 @@ class Encounter(ABC):
     def known(self, case: Case) -> Evidence:
         return evidence_of(case.given)
 
+    @property
+    def channel(self) -> Channel | None:
+        return None
+
     def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
         if source.knowledge is None:
             return {}
         exact, turns, write = (source.knowledge, source.items), self.max_turns, self.write
+        known, channel = self.known, self.channel
         own: dict[str, Doctor] = (
             {
-                "random doctor": RandomDoctor(*exact, turns, seed, write, self.known),
-                "greedy information": GreedyDoctor(*exact, turns, write, self.known),
+                "random doctor": RandomDoctor(*exact, turns, seed, write, known, channel),
+                **({CREDULOUS: GreedyDoctor(*exact, turns, write, known)} if self.channel else {}),
+                GREEDY: GreedyDoctor(*exact, turns, write, known, channel),
             }
             if self.asks
-            else {"told information": BayesDiagnoser(*exact, write, self.known)}
+            else {"told information": BayesDiagnoser(*exact, write, known, channel)}
         )
         further = self.further_anchors(source, source.knowledge, seed)
         return {**own, **further, "full information": FullInformationDoctor(*exact, write)}

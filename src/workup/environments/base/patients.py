@@ -17,10 +17,16 @@ from workup.core.episode import ASK, DIAGNOSE, Action, Message, Observation, Tur
 from workup.core.errors import RolloutError
 from workup.core.ports import Model, Request
 from workup.core.text import normalise
-from workup.environments.base.encounter import EncounterSettings
 from workup.environments.base.lexical import chinese
 from workup.environments.base.personas import PERSONAS, Personas
 from workup.environments.base.recorded import RecordedConsultation
+from workup.environments.base.trouble import (
+    UNSURE,
+    UNSURE_CHINESE,
+    Trouble,
+    TroubleSettings,
+    unsure,
+)
 from workup.models.structured import ask, some_of
 from workup.roles.fence import clean, fenced, numbered, repeats_key
 
@@ -301,7 +307,42 @@ class CheckedPatient:
         )
 
 
-class PatientSettings(EncounterSettings):
+class TroubledPatient:
+    """A patient who makes `trouble`: it says otherwise what the record answers (`Trouble.hear`).
+
+    What `patient` would say truly it says in its own words. A question that the record does not
+    understand is about the one item that the patient tells of, if it does.
+    """
+
+    def __init__(self, patient: Patient, record: RecordedConsultation, trouble: Trouble) -> None:
+        self._patient, self._record, self._trouble = patient, record, trouble
+
+    @property
+    def phrases(self) -> Sequence[str]:
+        return (*self._patient.phrases, UNSURE, UNSURE_CHINESE)
+
+    async def reply(self, case: Case, past: Sequence[Turn], question: str) -> PatientReply:
+        seen = self._record.reply(case, Action(ASK, (question,)))
+        said = self._trouble.hear(case, past, seen)
+        if said is None or said.true:
+            true = await self._patient.reply(case, past, question)
+            told = {fact.item for fact in case.truth.facts if fact.id in true.facts} - {""}
+            if said is not None:
+                return replace(true, item=said.topic)
+            if true.item or len(told) != 1:
+                return true
+            true = replace(true, item=told.pop())
+            said = self._trouble.hear(case, past, true.as_told(true.text))
+            if said is None or said.true:
+                return true
+        if said.facts is None:
+            return PatientReply(unsure(question), (), said.topic, understood=False)
+        text = " ".join(self._record.tell(case, fact) for fact in said.facts)
+        ids = tuple(fact.id for fact in said.facts)
+        return PatientReply(text or not_known(question), ids, said.topic)
+
+
+class PatientSettings(TroubleSettings):
     """What can be set where a patient is questioned."""
 
     persona: str = Field(
@@ -316,15 +357,16 @@ class PatientSettings(EncounterSettings):
 
 def played_by(
     models: Mapping[str, Model], record: RecordedConsultation, personas: Personas | None
-) -> Patient | None:
+) -> Patient:
     """The patient that `models` play, a "checker" beside it checking its answers if there is one.
 
-    None without a "patient".
+    Without a "patient" the embedded one. It makes the trouble of `record`, if that has any.
     """
-    if PATIENT not in models:
-        return None
-    patient = ModelPatient(record, models[PATIENT], personas)
-    return CheckedPatient(patient, models[CHECKER]) if CHECKER in models else patient
+    patient: Patient = EmbeddedPatient(record)
+    if PATIENT in models:
+        played = ModelPatient(record, models[PATIENT], personas)
+        patient = CheckedPatient(played, models[CHECKER]) if CHECKER in models else played
+    return TroubledPatient(patient, record, record.trouble) if record.trouble else patient
 
 
 def not_known(question: str) -> str:

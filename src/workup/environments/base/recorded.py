@@ -1,20 +1,23 @@
 """The sequential encounter of CRAFT's Algorithm 1 (CR-1, CR-2): one action per turn.
 
-The answers are phrases of the hidden record. Nothing here draws at random, remembers or calls a
-model: the same request in the same case always gets the same answer.
+The answers are phrases of the hidden record. Nothing here remembers or calls a model: without
+`trouble` the same request in the same case always gets the same answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from workup.core.case import Case, Fact, Item, Kind
+from workup.core.channel import Channel
 from workup.core.episode import DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
 from workup.core.leaks import WITHHELD
 from workup.core.text import blocks, neutralise, normalise, tagged
 from workup.environments.base.encounter import TURNS, Encounter
 from workup.environments.base.lexical import Lexicon
+from workup.environments.base.trouble import DENIED, UNSURE, Trouble, unsure
 from workup.environments.base.withheld import Withholding
 
 TAGS = (*(kind.value for kind in Kind), DIAGNOSE)
@@ -59,8 +62,8 @@ class RecordedConsultation(Encounter):
     what names two free facts: to ask back which one is meant would tell what is on record.
 
     `diagnoses` is the closed list of names, if there is one. `max_turns` ≥ 1 is the paper's T: the
-    diagnosis has to be among the first T actions. No model has a role here:
-    `consultation.Consultation` adds them.
+    diagnosis has to be among the first T actions. `trouble` is what becomes of true answers. No
+    model has a role here: `consultation.Consultation` adds them.
     """
 
     def __init__(
@@ -69,8 +72,10 @@ class RecordedConsultation(Encounter):
         diagnoses: Sequence[str] = (),
         max_turns: int = TURNS,
         share: float | None = None,
+        trouble: Trouble | None = None,
     ) -> None:
         super().__init__(max_turns, share)
+        self.trouble = trouble
         self.diagnoses = tuple(diagnoses)
         self.items = {item.name: item for item in items}
         wordings = [(item.name, item) for item in items] + [(item.question, item) for item in items]
@@ -94,7 +99,12 @@ class RecordedConsultation(Encounter):
 
         `_WHICH`, which holds names of items, is none of them: a policy reads it as sub-words.
         """
-        return (INSTRUCTIONS, self._limit, UNREADABLE, UNKNOWN, WITHHELD, CONCLUDE)
+        own = (INSTRUCTIONS, self._limit, UNREADABLE, UNKNOWN, WITHHELD, CONCLUDE)
+        return own if self.trouble is None else (*own, UNSURE, DENIED)
+
+    @property
+    def channel(self) -> Channel | None:
+        return None if self.trouble is None else self.trouble.channel
 
     @property
     def asks(self) -> bool:
@@ -128,10 +138,30 @@ class RecordedConsultation(Encounter):
         return CONCLUDE
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
-        return self.reply(case, action)
+        return self.hear(case, past, action, self.reply(case, action))
+
+    def hear(
+        self, case: Case, past: Sequence[Turn], action: Action, seen: Observation
+    ) -> Observation:
+        """What the doctor hears after the turns `past` in place of `seen`, the true answer.
+
+        A sub-question is then denied in its own words, so that it does not tell whether its parent
+        is negative.
+        """
+        said = self.trouble.hear(case, past, seen) if self.trouble else None
+        if said is None:
+            return seen
+        item = self.items.get(said.topic)
+        if said.true and (seen.evidence or item is None or not item.parent):
+            return replace(seen, item=said.topic)
+        if said.facts is None:
+            return replace(_unanswered(unsure(action.content[0])), item=said.topic)
+        denied = item.normal if item else DENIED
+        told = replace(self._report(case, said.facts), item=said.topic)
+        return told if said.facts else _message(denied, item=said.topic)
 
     def reply(self, case: Case, action: Action) -> Observation:
-        """`answer` as an ordinary function, without a coroutine.
+        """The true answer, whatever the patient makes of it (`hear`), without a coroutine.
 
         A positive item is answered with the texts of all its facts, `case.given` included. A
         sub-question whose parent is negative is answered with the parent's normal answer. Diagnosis

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from workup.core.case import Case, Evidence, Knowledge, Source
+from workup.core.channel import Channel
 from workup.core.episode import DIAGNOSE, Action, Completion, Message, Observation, Turn
 from workup.core.ports import Act, Sampling
 from workup.environments.base.anchors import BayesDiagnoser, headings
@@ -45,6 +46,9 @@ class Searchable(Protocol):
     def known(self, case: Case) -> Evidence: ...
 
     @property
+    def channel(self) -> Channel | None: ...
+
+    @property
     def queried(self) -> int:
         """Most findings in a demonstrated query; 0: all of them."""
         ...
@@ -52,7 +56,7 @@ class Searchable(Protocol):
 
 class _Searcher(BayesDiagnoser):
     def __init__(self, source: Source, knowledge: Knowledge, world: Searchable) -> None:
-        super().__init__(knowledge, source.items, world.write, world.known)
+        super().__init__(knowledge, source.items, world.write, world.known, world.channel)
         self.source, self.world = source, world
 
     def links_read(self, case: Case, past: Sequence[Turn]) -> list[str]:

@@ -39,6 +39,8 @@ def curves(run: Run, source: Source, environment: Environment) -> dict[str, Curv
         label: _curve(run, label, reader)
         for label, doctor in environment.about.anchors(source, run.seed).items()
         if isinstance(doctor, GreedyDoctor | RandomDoctor) and label in evaluated
+        # Whoever believes every answer does not reason as the reader does.
+        if doctor.channel is reader.channel
     }
 
 

@@ -20,6 +20,7 @@ from workup.runs.folder import is_run
 from workup.runs.policies import resolve
 from workup.runs.policies.unseen import open_unseen
 from workup.runs.settings import PolicySettings, in_full, merge, with_user_config
+from workup.studies.base import plots
 from workup.studies.base.result import STARRED, Cell, Result, for_each, plain, sheet, signed
 
 # ProMed's encounter: ten questions and the answer.
@@ -102,6 +103,20 @@ class Comparison(Result):
     def called(self, condition: str) -> str:
         """A condition as tables name it."""
         return condition
+
+    def curves(self, titles: Mapping[str, str]) -> Mapping[str, plots.Curves]:
+        """A panel for each metric: every policy over the conditions, which are numbers."""
+        return {
+            title: {
+                policy: [
+                    (float(arm.condition), arm.level[metric])
+                    for arm in self.arms
+                    if arm.policy == policy
+                ]
+                for policy in self.policies
+            }
+            for metric, title in titles.items()
+        }
 
     def tables(self, title: str, heading: str) -> list[Sheet]:
         """All arms; where there are several policies, then the differences to the first."""

@@ -27,7 +27,7 @@ evaluation, such as `crit @ warm start`. The built-in papers are the YAML files 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -103,14 +103,18 @@ class Setup(ClaimsPart):
     headroom: Headroom | None = None
     paid: Mapping[Name, str] = Field(default_factory=dict)
 
-    def commands(self, scale: ScaleName) -> dict[str, tuple[str, ...]]:
-        """Arm → the words behind `workup train`, without seed and folder; bounds come last."""
+    def commands(self, scale: ScaleName, more: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
+        """Arm → the words behind `workup train`, without seed and folder; bounds come last.
+
+        `more` holds for all arms, but for the settings that an arm names itself: `steps=2000`
+        leaves an arm with `steps=0` untrained.
+        """
         size = self.scales[scale]
         arms = size.arms or {**self.arms, **self.bounds}
         found = {}
         for name, typed in arms.items():
             method, *own = shlex.split(typed)
-            found[name] = (method, *shlex.split(size.words), *own)
+            found[name] = (method, *shlex.split(size.words), *more, *own)
         return found
 
 
@@ -182,15 +186,18 @@ class Paper(ClaimsPart):
                     raise ValueError(f"setup {name}: paid names the arm '{arm}', which it lacks")
         return self
 
-    def chosen(self, only: str | None) -> Paper:
-        """The claim named `only` with its set-up; everything for None. Raises UserError."""
-        if only is None:
+    def chosen(self, only: Sequence[str]) -> Paper:
+        """The claims that `only` names by their ids or set-ups; all for none. Raises UserError."""
+        if not only:
             return self
-        claims = tuple(claim for claim in self.claims if claim.id == only)
-        if not claims:
-            raise unknown("claim", only, [claim.id for claim in self.claims])
-        setups = {key: each for key, each in self.setups.items() if key == claims[0].setup}
-        return self.model_copy(update={"claims": claims, "setups": setups})
+        ids, setups = [claim.id for claim in self.claims], [*self.setups]
+        for name in only:
+            if name not in ids and name not in setups:
+                raise unknown("claim or set-up", name, [*ids, *setups])
+        claims = tuple(each for each in self.claims if each.id in only or each.setup in only)
+        used = {claim.setup for claim in claims}
+        kept = {name: setup for name, setup in self.setups.items() if name in used}
+        return self.model_copy(update={"claims": claims, "setups": kept})
 
 
 def parted(side: str) -> tuple[str, str]:

@@ -31,7 +31,7 @@ class ClaimsPlan:
     """What is run: the claims of `paper` at one scale, seeds `first` … `first` + `seeds` − 1.
 
     A set-up gets up to `most` seeds where `seeds` of them leave its need above 1. `more` are
-    settings that are typed behind all others. Runs lie in `folder`.
+    settings for all runs (see `Setup.commands`). Runs lie in `folder`.
     """
 
     paper: Paper
@@ -71,14 +71,16 @@ class ClaimsPlan:
         return [*(arm for arm in chosen.arms if arm in used), *bounds]
 
     def start(self, setup: str) -> ClaimRun | None:
-        """The run with whose policy all arms of this set-up begin; None where there is none."""
+        """The run with whose policy all arms of this set-up begin; None where there is none.
+
+        It is supervised alone, whatever number of steps the plan has for the arms.
+        """
         words = self.setups[setup].scales[self.scale].start
         if not words:
             return None
         out = self.folder / setup / START
-        return ClaimRun(
-            out, (*shlex.split(words), f"seed={self.first}", *self.more), f"{setup} {START}"
-        )
+        typed = (*shlex.split(words), f"seed={self.first}", *self.more, "steps=0")
+        return ClaimRun(out, typed, f"{setup} {START}")
 
     def jobs(self, setup: str, seeds: Sequence[int]) -> list[ClaimRun]:
         """Seed by seed, the arms of a set-up."""
@@ -97,10 +99,10 @@ class ClaimsPlan:
 
     def words(self, setup: str, arm: str, seed: int) -> tuple[str, ...]:
         """What is typed behind `workup train`, but for the folder."""
-        command = self.setups[setup].commands(self.scale)[arm]
+        command = self.setups[setup].commands(self.scale, self.more)[arm]
         begun = self.start(setup)
         policy = ("--policy", str(begun.out)) if begun else ()
-        return (*command, *policy, f"seed={seed}", *self.more)
+        return (*command, *policy, f"seed={seed}")
 
     def checks(self, setup: str) -> list[ClaimRun]:
         """The short trainings that tell whether the set-up could show anything."""

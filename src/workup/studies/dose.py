@@ -1,0 +1,116 @@
+"""Accuracy over the dose of trouble that patients make, beside the ideal doctor who knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from markupsafe import Markup
+from pydantic import Field
+
+from workup.core.channel import Dose
+from workup.core.errors import UserError
+from workup.core.statistics import SHARE
+from workup.environments.base.encounter import CREDULOUS, GREEDY
+from workup.loops.evaluation.arms import labels
+from workup.loops.evaluation.loop import encounter
+from workup.runs.policies import resolve
+from workup.runs.settings import world
+from workup.studies.base import arms, plots
+from workup.studies.base.arms import Comparison, Played, StudyArm, on_the_same_cases, settings_of
+from workup.studies.base.likelihood import opened
+from workup.studies.base.result import Section
+from workup.studies.base.task import Numbers, SourceSettings, Study, StudyTask
+
+
+class Settings(SourceSettings):
+    """How much trouble patients make."""
+
+    doses: Numbers = Field(
+        "0,.1,.2,.3,.4",
+        validate_default=True,
+        description="doses of trouble, ascending; differences are to the first",
+    )
+
+
+@dataclass(frozen=True)
+class DoseResponse(Comparison):
+    """The sweep over doses; an arm's condition is its dose."""
+
+    @property
+    def title(self) -> str:
+        return f"Dose of trouble on {self.source}"
+
+    def called(self, condition: str) -> str:
+        return f"dose {condition}"
+
+    def sections(self) -> Sequence[Section]:
+        caption = "Means with 95\u00a0% intervals (bootstrap by case)."
+        tables = self.tables("By dose of trouble", "dose")
+        return [Section("Accuracy and questions", tables, self._figure, caption)]
+
+    def _figure(self) -> Markup:
+        panels = self.curves({"accuracy": "Accuracy", "questions": "Questions per case"})
+        label = "Accuracy and questions against the dose of trouble"
+        return plots.curves(label, panels, "dose of trouble", ends={"Accuracy": SHARE})
+
+
+def planned(
+    values: Mapping[str, Any], policies: Sequence[str], doses: Sequence[float]
+) -> list[StudyArm]:
+    """Every policy at every dose, and both ideal doctors in the encounter of the first policy.
+
+    Raises UserError for doses that are none or not in ascending order, and where nobody is asked.
+    """
+    inside = all(0 <= dose <= 1 for dose in doses)
+    if not inside or any(a >= b for a, b in pairwise(doses)):
+        said = ",".join(f"{dose:g}" for dose in doses)
+        raise UserError(f"doses={said}: ascending numbers between 0 and 1, as in doses=0,.1,.2")
+    short, values = labels(policies), on_the_same_cases(values, policies)
+    places = {p: encounter(settings_of(values, p), resolve(p)).config for p in policies}
+    for policy, place in places.items():
+        if "dose" not in place:
+            raise UserError(f"{policy}: its environment, {place['name']}, has no patient to ask")
+    first = places[policies[0]]
+    source, environment, _ = opened(settings_of(values, policies[0]))
+    known = environment.about.anchors(source, 0)
+    who = {short[p]: (p, places[p]) for p in policies if p != GREEDY}
+    if GREEDY in known:
+        who |= {GREEDY: (GREEDY, first), CREDULOUS: (CREDULOUS, first)}
+
+    def arm(label: str, dose: float) -> StudyArm:
+        name, place = who[label]
+        place = {**place, "dose": dose}
+        # Without any trouble there is nothing to know, and both ideal doctors are the same one.
+        if name == CREDULOUS and world(place, place).settings.rates == Dose():
+            name = GREEDY
+        own = settings_of(values, name, environment=place)
+        return StudyArm(label, f"{dose:g}", own)
+
+    return [arm(label, dose) for label in who for dose in doses]
+
+
+def run(task: StudyTask) -> DoseResponse:
+    """Plays what is missing of the sweep below the task's folder, and compares it."""
+    every = planned(task.values, task.words, task.settings.doses)
+    played = arms.play(every, task.folder, task.live)
+    return compare(every[0].settings.cases, every[0].settings.seed, played)
+
+
+def compare(source: str, seed: int, played: Played) -> DoseResponse:
+    """The sweep from the outcomes by (policy, dose); changes are to the smallest dose."""
+    smallest = next(iter(played))[1]
+    return DoseResponse(source, seed, smallest, arms.compared(played, smallest, seed))
+
+
+study = Study(
+    "How much accuracy do patients cost who withhold, forget, contradict themselves and fabricate? "
+    "Every case is played at every dose; a larger dose makes the trouble of a smaller one, and "
+    f"more. The doctor '{GREEDY}' knows the rates and weighs every answer by them; '{CREDULOUS}' "
+    "believes what it hears.",
+    run,
+    Settings,
+    of="policy",
+)
