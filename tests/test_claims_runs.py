@@ -51,7 +51,10 @@ def toy(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_file_is_run_interrupted_and_run_on(toy: Path, tmp_path: Path, call: Call) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_file_is_run_interrupted_and_run_on(
+    how: signal.Signals, toy: Path, tmp_path: Path, call: Call
+) -> None:
     """Two seeds of two arms; the first command is ended in the middle of a run."""
     words = ["claims", str(toy), "--seeds", "2", "--jobs", "2", "--out", str(tmp_path / "out")]
     process = subprocess.Popen(
@@ -64,7 +67,7 @@ def test_a_file_is_run_interrupted_and_run_on(toy: Path, tmp_path: Path, call: C
     )
     begun = tmp_path / "out" / "clinic" / "crit-1" / "metrics.jsonl"
     until(begun.exists, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     said, _ = process.communicate()
     assert process.returncode == 130, said
     assert "the same command goes on" in said

@@ -6,6 +6,7 @@ Everything heavy is imported inside the commands: `workup --help` must answer at
 from __future__ import annotations
 
 import os
+import signal
 import secrets
 import sys
 import traceback
@@ -62,8 +63,10 @@ Json = Annotated[bool, typer.Option("--json", help="one JSON object per event, f
 def main() -> None:
     """Runs the command line.
 
-    Exit status: 0 done, 2 the user's mistake, 1 a failure of ours, 130 after Ctrl-C.
+    Exit status: 0 done, 2 the user's mistake, 1 a failure of ours, 130 after Ctrl-C or SIGTERM.
     """
+    # A scheduler's SIGTERM is an interruption: what others have been started for is ended too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Tiny models are slower with several threads on busy cores; threads=N is for free cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # package.module:attribute may name a module in the working directory.
