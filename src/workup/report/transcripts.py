@@ -11,9 +11,15 @@ from typing import Any
 
 from workup.core.case import Case, Fact
 from workup.core.episode import Turn
-from workup.environments.base.trouble import doubt
 from workup.runs import Outcome, Record, Run
-from workup.runs.transcript import NAMES, facts_by_id, missed_critical, origins, understood_as
+from workup.runs.transcript import (
+    NAMES,
+    doubtful,
+    facts_by_id,
+    missed_critical,
+    origins,
+    understood_as,
+)
 from workup.runs.words import equation
 
 MOST = 12
@@ -234,7 +240,7 @@ def _lines(record: Record) -> Iterator[TranscriptTurn]:
         repeated = bool(item) and item in asked
         understood = turn.observation.understood or bool(item)
         meant, where = understood_as(turn.observation), origins(turn)
-        true = doubt(record.episode.case, record.episode.turns[: number - 1], turn)
+        true = doubtful(record.episode, number - 1)
         told = (number, label, content, reply, where, found, repeated, understood)
         yield TranscriptTurn(*told, meant, true, shown)
         asked.add(item)

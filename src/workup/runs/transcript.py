@@ -60,7 +60,7 @@ def _table(episode: Episode, scores: Sequence[float]) -> Table:
     for number, turn in enumerate(episode.turns):
         score = f"{scores[number]:+.2f}" if number < len(scores) else ""
         reply = _reply(turn, facts)
-        if told := doubt(episode.case, episode.turns[:number], turn):
+        if told := doubtful(episode, number):
             reply.append(f"\n[{told}]", style="bold")
         table.add_row(str(number + 1), Text(turn.completion.text), reply, score)
     return table
@@ -90,6 +90,14 @@ def _missed(episode: Episode) -> Text:
         for fact in missed
     ]
     return Text("\n").join(lines)
+
+
+def doubtful(episode: Episode, place: int) -> str:
+    """What became of the truth in the answer of the turn at `place`, and the truth; "" of neither.
+
+    Example: "withheld; true: The patient reports fever."
+    """
+    return doubt(episode.case, episode.turns[:place], episode.turns[place])
 
 
 def facts_by_id(case: Case) -> dict[str, Fact]:
