@@ -208,7 +208,9 @@ class CapturedPasses(Passes):
 
     def _in_place(self) -> bool:
         """Whether the cache lies where it lay at the last call."""
-        stores = [store for layer in self.slots.layers for store in (layer.keys, layer.values)]
+        stores: list[torch.Tensor | None] = []
+        for layer in self.slots.layers:
+            stores += layer.keys, layer.values
         same = len(stores) == len(self.stores) and all(
             new is not None and new is old for new, old in zip(stores, self.stores, strict=True)
         )
@@ -237,7 +239,7 @@ def recorded(
 
     Raises RuntimeError where `compute` waits for the device.
     """
-    aside = torch.cuda.Stream()
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch gives it no types
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
         for _ in range(REHEARSALS):
