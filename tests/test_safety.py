@@ -21,7 +21,7 @@ from workup.core.ports import Act
 from workup.environments.base.anchors import GreedyDoctor, RandomDoctor
 from workup.environments.consultation import Consultation
 from workup.metrics.extra import MeasuredWorld, open_measures
-from workup.metrics.extra.safety import SETTLED, over_ordered, premature
+from workup.metrics.extra.safety import SETTLED, answer_of, over_ordered, premature
 from workup.metrics.prices import costs
 from workup.metrics.reading import reader_of
 from workup.rl.rollout import Play, ToPlay, rollout, turn_after
@@ -68,6 +68,20 @@ def test_closure_is_premature_where_the_environment_has_the_decisive_answer() ->
         assert premature(whole, READER, WORLD.max_turns) == 0, "no question was left"
     assert 0 < sum(v or 0 for v in found) < len(found)
     assert premature(replace(whole, ending=Ending.OUT_OF_TURNS), READER, 10) is None
+
+
+def test_what_one_more_answer_says_is_what_the_environment_answers() -> None:
+    """Sub-questions too, whose parents the patient has or has not."""
+    for index in range(4):
+        episode = play(GreedyDoctor(*EXACT, 3, WORLD.write, WORLD.known), index)
+        case, past = episode.case, episode.gathered
+        known = READER.evidence(case, past)
+        for item in SOURCE.items:
+            act: Act = READER.say(item.kind.value, item.name)
+            turn = asyncio.run(turn_after(case, WORLD, past, act))
+            if item.name not in known:
+                told = READER.evidence(case, (*past, turn))
+                assert told == known | answer_of(READER, case, item.name)
 
 
 def test_requests_are_counted_from_the_first_time_that_a_disease_is_settled() -> None:
