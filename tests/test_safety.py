@@ -72,16 +72,23 @@ def test_closure_is_premature_where_the_environment_has_the_decisive_answer() ->
 
 def test_what_one_more_answer_says_is_what_the_environment_answers() -> None:
     """Sub-questions too, whose parents the patient has or has not."""
-    for index in range(4):
-        episode = play(GreedyDoctor(*EXACT, 3, WORLD.write, WORLD.known), index)
-        case, past = episode.case, episode.gathered
-        known = READER.evidence(case, past)
-        for item in SOURCE.items:
-            act: Act = READER.say(item.kind.value, item.name)
-            turn = asyncio.run(turn_after(case, WORLD, past, act))
+    source = open_source("clinic:full", split=0)
+    world = Consultation(source.items, source.diagnoses)
+    reader = reader_of(source, world)
+    assert reader is not None
+    nested = [item for item in source.items if item.parent]
+    assert nested
+    normal = set()
+    for case in source.test[:40]:
+        known = reader.evidence(case, ())
+        for item in (*nested, *source.items[:5]):
+            act = reader.say(item.kind.value, item.name)
+            turn = asyncio.run(turn_after(case, world, (), act))
             if item.name not in known:
-                told = READER.evidence(case, (*past, turn))
-                assert told == known | answer_of(READER, case, item.name)
+                more = answer_of(reader, case, item.name)
+                assert reader.evidence(case, (turn,)) == known | more
+                normal.add(item.parent in more)
+    assert normal == {True, False}
 
 
 def test_requests_are_counted_from_the_first_time_that_a_disease_is_settled() -> None:
