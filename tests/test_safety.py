@@ -21,7 +21,7 @@ from workup.core.ports import Act
 from workup.environments.base.anchors import GreedyDoctor, RandomDoctor
 from workup.environments.consultation import Consultation
 from workup.metrics.extra import MeasuredWorld, open_measures
-from workup.metrics.extra.safety import SETTLED, over_ordered, premature
+from workup.metrics.extra.safety import SETTLED, answer_of, over_ordered, premature
 from workup.metrics.prices import costs
 from workup.metrics.reading import reader_of
 from workup.rl.rollout import Play, ToPlay, rollout, turn_after
@@ -68,6 +68,27 @@ def test_closure_is_premature_where_the_environment_has_the_decisive_answer() ->
         assert premature(whole, READER, WORLD.max_turns) == 0, "no question was left"
     assert 0 < sum(v or 0 for v in found) < len(found)
     assert premature(replace(whole, ending=Ending.OUT_OF_TURNS), READER, 10) is None
+
+
+def test_what_one_more_answer_says_is_what_the_environment_answers() -> None:
+    """Sub-questions too, whose parents the patient has or has not."""
+    source = open_source("clinic:full", split=0)
+    world = Consultation(source.items, source.diagnoses)
+    reader = reader_of(source, world)
+    assert reader is not None
+    nested = [item for item in source.items if item.parent]
+    assert nested
+    normal = set()
+    for case in source.test[:40]:
+        known = reader.evidence(case, ())
+        for item in (*nested, *source.items[:5]):
+            act = reader.say(item.kind.value, item.name)
+            turn = asyncio.run(turn_after(case, world, (), act))
+            if item.name not in known:
+                more = answer_of(reader, case, item.name)
+                assert reader.evidence(case, (turn,)) == known | more
+                normal.add(item.parent in more)
+    assert normal == {True, False}
 
 
 def test_requests_are_counted_from_the_first_time_that_a_disease_is_settled() -> None:

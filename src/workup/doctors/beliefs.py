@@ -39,11 +39,10 @@ from workup.core.ports import (
 from workup.core.text import asserts, normalise
 from workup.doctors.hybrid import TranscriptDiagnoser
 from workup.environments.base.anchors import BayesDiagnoser
-from workup.metrics.calibration import scores
+from workup.metrics.calibration import DRAWN, SCORED, scores
 from workup.metrics.extra import Values
 from workup.rl.rollout import seed_key
 
-EXACT, SCORED, DRAWN, STATED = "exact", "scored", "drawn", "stated"
 DRAWS = 10
 ASKED_CONFIDENCE = (
     "Before the diagnosis, write how probable you think it is that it is right, as a whole number "

@@ -30,6 +30,8 @@ from workup.core.errors import WorkupError
 from workup.core.statistics import LEVEL, Floats, Ints
 from workup.metrics.metric import COUNT, Metric, Where
 
+# Where probabilities come from (`workup.doctors.beliefs`).
+EXACT, SCORED, DRAWN, STATED = "exact", "scored", "drawn", "stated"
 BINS = 10
 LEAST = 1e-6  # what a smaller probability of the truth counts as in the log score
 _NONE = "where the doctor gave no probabilities that could be read"

@@ -79,7 +79,7 @@ def score(encounter: Sequence[Floats], truth: int | None, most: int) -> float:
         if end > reached or last:
             missed = min(end, float(a[truth]))  # the truth is missed for λ from `reached` to here
             worst = max(worst, missed) if missed > reached else worst
-            reached = max(reached, end)
+            reached = end
     return worst
 
 

@@ -6,7 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from workup.core.statistics import Estimate
-from workup.metrics.calibration import BINS, BRIER, CONFIDENCE, ECE, METRICS, SUREST_RIGHT, bin_of
+from workup.metrics.calibration import (
+    BINS,
+    BRIER,
+    CONFIDENCE,
+    DRAWN,
+    ECE,
+    EXACT,
+    METRICS,
+    SCORED,
+    STATED,
+    SUREST_RIGHT,
+    bin_of,
+)
 from workup.report import meanings
 from workup.report.outcomes import Looks
 from workup.report.plotting import COLOURS, Drawing, figure, panel, tidy, whiskers
@@ -17,10 +29,10 @@ from workup.runs.words import DASH, number, plus_minus
 
 HEIGHT, WIDTH = 3.3, 3.6  # inches
 HOW = {
-    "exact": "an anchor's own posterior",
-    "scored": "log-probabilities of naming each disease of the closed list",
-    "drawn": "how often each disease was named in repeated conclusions",
-    "stated": "as the doctor says, the rest spread evenly over the other diseases",
+    EXACT: "an anchor's own posterior",
+    SCORED: "log-probabilities of naming each disease of the closed list",
+    DRAWN: "how often each disease was named in repeated conclusions",
+    STATED: "as the doctor says, the rest spread evenly over the other diseases",
 }
 CAPTION = (
     "The share of cases whose most probable disease is the true one, over the probability given to "

@@ -8,8 +8,7 @@ from typing import Any
 
 from workup.core.crossed import null
 from workup.core.statistics import LEVEL
-from workup.doctors.beliefs import EXACT, SCORED
-from workup.metrics.calibration import BRIER
+from workup.metrics.calibration import BRIER, EXACT, SCORED
 from workup.runs.estimates import (
     Seeds,
     common,

@@ -16,8 +16,6 @@ from pydantic import Field
 from workup.core.episode import Ending, Episode
 from workup.core.errors import RolloutError, UserError
 from workup.core.statistics import LEVEL, SHARE, Estimate, Floats, interval
-from workup.doctors.beliefs import place
-from workup.doctors.stopping import along
 from workup.loops.evaluation.arms import labels
 from workup.loops.evaluation.loop import Evaluation
 from workup.loops.evaluation.stopping import Stopping as StoppingRow
@@ -270,9 +268,7 @@ def _encounters(evaluation: Evaluation, task: StudyTask) -> tuple[list[PlayedEnc
         found = None
         if episode.ending is not Ending.FAILED:
             try:
-                spread = await along(row.belief, episode)
-                truth = place(row.belief, episode.case)
-                found = PlayedEncounter.of(episode.case.id, spread, truth, most)
+                found = PlayedEncounter.of(episode.case.id, *await row.spread(episode), most)
             except RolloutError:
                 found = None
         tick()

@@ -15,7 +15,7 @@ from workup import environments
 from workup.core.errors import UserError
 from workup.core.ports import Doctor, LanguageModel, Sampling
 from workup.doctors import strategies
-from workup.doctors.beliefs import SCORED, OwnWeights
+from workup.doctors.beliefs import OwnWeights
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.hybrid import Diagnoser, TranscriptDiagnoser
 from workup.doctors.strategies import Driven, Searcher, Strategy
@@ -34,6 +34,7 @@ from workup.loops.evaluation.stopped import curves
 from workup.loops.evaluation.stopping import Stopping, divided, told
 from workup.loops.frame import Frame, create, evaluate, finish
 from workup.loops.supporting import SupportingRoles
+from workup.metrics.calibration import SCORED
 from workup.models import samplers
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor

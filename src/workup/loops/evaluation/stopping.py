@@ -14,16 +14,19 @@ from typing import Any
 import numpy as np
 
 from workup.cases.files import evenly_spaced
+from workup.core.episode import Episode
 from workup.core.errors import UserError
 from workup.core.lazy import Lazy
 from workup.core.ports import Doctor
-from workup.doctors.beliefs import Belief
+from workup.core.statistics import Floats
+from workup.doctors.beliefs import Belief, place
 from workup.doctors.stopping import (
     SCORE,
     EncounterScore,
     NamedSet,
     StoppingDoctor,
     StoppingRule,
+    along,
 )
 from workup.loops.evaluation.examination import Examination, playing
 from workup.loops.frame import evaluate
@@ -83,6 +86,13 @@ class Stopping:
     def row(self) -> str:
         """The label of the row."""
         return f"{self.label}, stopping"
+
+    async def spread(self, episode: Episode) -> tuple[list[Floats], int | None]:
+        """(a_t after 0, 1, … and all questions of an episode, the place of the truth).
+
+        Raises RolloutError where the belief gives up.
+        """
+        return await along(self.belief, episode), place(self.belief, episode.case)
 
     def play(
         self, run: Run, examination: Examination, live: Live, supporting: SupportingRoles

@@ -80,7 +80,7 @@ def premature(episode: Episode, reader: BayesDiagnoser, turns: int) -> float | N
     truth = case.truth.diagnosis
     if len(past) >= turns - 1 or reader.most_probable(known) == truth:
         return 0.0
-    answers = (known | _answer(reader, case, name) for name in reader.items if name not in known)
+    answers = (known | answer_of(reader, case, name) for name in reader.items if name not in known)
     return float(any(reader.most_probable(each) == truth for each in answers))
 
 
@@ -94,7 +94,7 @@ def over_ordered(episode: Episode, reader: BayesDiagnoser) -> int:
     return 0
 
 
-def _answer(reader: BayesDiagnoser, case: Case, name: str) -> Evidence:
+def answer_of(reader: BayesDiagnoser, case: Case, name: str) -> Evidence:
     """What asking for one item says: its findings, or that it is normal, and its parent with it."""
     record = evidence_of((*case.given, *case.truth.facts))
     parent = reader.items[name].parent
