@@ -20,7 +20,7 @@ from test_local_policy import lora, policy, qwen
 from workup.core.ports import Sampling
 from workup.models import passes
 from workup.models.local import LocalPolicy
-from workup.models.passes import Block, CapturedPasses, Passes
+from workup.models.passes import NewTokens, CapturedPasses, Passes
 from workup.models.slots import Slots
 
 GPU = torch.cuda.is_available()
@@ -145,7 +145,7 @@ def test_what_cannot_be_captured_is_told(
 def test_padding_holds_nothing_real(counts: list[int], data: st.DataObject) -> None:
     held = [data.draw(st.integers(0, 20)) for _ in counts]
     pending = [list(range(7, 7 + count)) for count in counts]
-    block = Block.of(pending, held, list(range(len(counts))))
+    block = NewTokens.of(pending, held, list(range(len(counts))))
     rows, width = (passes._power(size) for size in block.ids.shape)
     whole = block.padded(rows, width)
     assert whole.ids.shape == whole.positions.shape == whole.real.shape == (rows, width)

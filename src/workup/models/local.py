@@ -21,7 +21,7 @@ from workup.core.episode import Completion
 from workup.core.errors import UserError
 from workup.core.ports import Sampling
 from workup.models.chat_tokens import ChatTokens, endings
-from workup.models.passes import Block, passes_of
+from workup.models.passes import NewTokens, passes_of
 from workup.models.slots import BLOCK, Slots, blocks_of
 from workup.models.worker import Worker, computing
 
@@ -264,13 +264,13 @@ class LocalPolicy(ChatTokens):
 
     def _forward(self, batch: list[Generation]) -> torch.Tensor:
         """Logits (batch, vocabulary) after each request's pending tokens."""
-        block = Block.of(
+        new = NewTokens.of(
             [r.pending for r in batch], [r.held for r in batch], [r.slot for r in batch]
         )
         for request in batch:
             request.held += len(request.pending)
         self.forwards += 1
-        return self.passes(block)
+        return self.passes(new)
 
     def _ends(self, request: Generation, token: int) -> bool:
         if token in self.eos or len(request.tokens) >= request.room or request.whole:

@@ -36,7 +36,7 @@ REHEARSALS = 2  # passes before a capture, in which libraries choose kernels and
 
 
 @dataclass(frozen=True)
-class Block:
+class NewTokens:
     """New tokens of several requests, right-aligned: all arrays are (rows, width), `slots` (rows,).
 
     `real` is False where there is padding; `ids` and `positions` are 0 there.
@@ -50,7 +50,7 @@ class Block:
     @classmethod
     def of(
         cls, pending: Sequence[Sequence[int]], held: Sequence[int], slots: Sequence[int]
-    ) -> Block:
+    ) -> NewTokens:
         """The tokens `pending` of each request, whose slot holds `held` tokens before them."""
         counts = np.array([len(tokens) for tokens in pending])
         width = counts.max()
@@ -60,11 +60,11 @@ class Block:
         ids[real] = list(chain.from_iterable(pending))
         return cls(ids, np.where(real, column + np.array(held)[:, None], 0), real, np.array(slots))
 
-    def padded(self, rows: int, width: int) -> Block:
+    def padded(self, rows: int, width: int) -> NewTokens:
         """The same with padding above and to the left, up to (rows, width)."""
         more = rows - self.ids.shape[0], width - self.ids.shape[1]
         around = (0, more[0]), (more[1], 0)
-        return Block(
+        return NewTokens(
             np.pad(self.ids, around),
             np.pad(self.positions, around),
             np.pad(self.real, around),
@@ -87,17 +87,17 @@ class Passes:
         self.model, self.slots, self.device = model, slots, slots.device
         self.cache_argument = _cache_argument(model)
 
-    def __call__(self, block: Block) -> torch.Tensor:
+    def __call__(self, new: NewTokens) -> torch.Tensor:
         """Logits (rows, vocabulary) after each row's last token; overwritten by the next pass."""
-        self.slots.reserve(0, block.reach)
-        rows = block.slots
+        self.slots.reserve(0, new.reach)
+        rows = new.slots
         self.slots.aim(
             self._on(rows),
-            self._on(self._places(block)),
-            block.reach,
+            self._on(self._places(new)),
+            new.reach,
             first=int(rows[0]) if rows[-1] - rows[0] == len(rows) - 1 else None,
         )
-        return self._compute(self._on(block.ids), self._on(block.positions))
+        return self._compute(self._on(new.ids), self._on(new.positions))
 
     def refresh(self) -> None:
         """The weights have changed; their tensors may be others."""
@@ -105,11 +105,11 @@ class Passes:
     def _on(self, values: NDArray[np.int64]) -> torch.Tensor:
         return torch.from_numpy(values).to(self.device)
 
-    def _places(self, block: Block) -> NDArray[np.int64]:
+    def _places(self, new: NewTokens) -> NDArray[np.int64]:
         """Where in the cache each token's keys and values go (rows · width)."""
         last = self.slots.capacity - 1  # of each slot: for padding
-        inside = np.where(block.real, block.positions, last)
-        return (block.slots[:, None] * self.slots.capacity + inside).reshape(-1)
+        inside = np.where(new.real, new.positions, last)
+        return (new.slots[:, None] * self.slots.capacity + inside).reshape(-1)
 
     def _compute(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         reach = torch.arange(self.slots.reach, device=self.device)
@@ -165,20 +165,20 @@ class CapturedPasses(Passes):
             self._forget()
             self.weights = now
 
-    def __call__(self, block: Block) -> torch.Tensor:
-        rows, width = _power(block.ids.shape[0]), _power(block.ids.shape[1])
+    def __call__(self, new: NewTokens) -> torch.Tensor:
+        rows, width = _power(new.ids.shape[0]), _power(new.ids.shape[1])
         if rows * width > LARGEST or not self.possible:
-            return super().__call__(block)
-        self.slots.reserve(0, block.reach)
-        reach = min(max(REACH, _ceiling(block.reach)), self.slots.capacity)
+            return super().__call__(new)
+        self.slots.reserve(0, new.reach)
+        reach = min(max(REACH, _ceiling(new.reach)), self.slots.capacity)
         if not self._in_place():
             self._forget()
-            return super().__call__(block)
-        whole = block.padded(rows, width)
+            return super().__call__(new)
+        whole = new.padded(rows, width)
         shape = rows, width, reach
         self.asked[shape] += 1
         if self.asked[shape] < ASKED:
-            return super().__call__(block)
+            return super().__call__(new)
         if shape not in self.graphs:
             try:
                 self.graphs[shape] = self._capture(whole, reach)
@@ -189,7 +189,7 @@ class CapturedPasses(Passes):
                     "are started kernel by kernel, which is several times slower",
                     str(error).splitlines()[0],
                 )
-                return super().__call__(block)
+                return super().__call__(new)
         graph = self.graphs[shape]
         for tensor, values in (
             (graph.ids, whole.ids),
@@ -199,7 +199,7 @@ class CapturedPasses(Passes):
         ):
             tensor.copy_(torch.from_numpy(values))
         graph.replay()
-        return graph.logits[: len(block.slots)]
+        return graph.logits[: len(new.slots)]
 
     def _forget(self) -> None:
         """Drops all graphs, and the memory that they share: it cannot be used without them."""
@@ -220,8 +220,8 @@ class CapturedPasses(Passes):
     def _addresses(self) -> list[int]:
         return [weight.data_ptr() for weight in self.model.parameters()]
 
-    def _capture(self, block: Block, reach: int) -> Captured:
-        arrays = block.ids, block.positions, block.slots, self._places(block)
+    def _capture(self, new: NewTokens, reach: int) -> Captured:
+        arrays = new.ids, new.positions, new.slots, self._places(new)
         ids, positions, slots, places = map(self._on, arrays)
 
         def compute() -> torch.Tensor:
