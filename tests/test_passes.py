@@ -20,7 +20,7 @@ from test_local_policy import lora, policy, qwen
 from workup.core.ports import Sampling
 from workup.models import passes
 from workup.models.local import LocalPolicy
-from workup.models.passes import NewTokens, CapturedPasses, Passes
+from workup.models.passes import CapturedPasses, NewTokens, Passes
 from workup.models.slots import Slots
 
 GPU = torch.cuda.is_available()

@@ -6,8 +6,8 @@ Everything heavy is imported inside the commands: `workup --help` must answer at
 from __future__ import annotations
 
 import os
-import signal
 import secrets
+import signal
 import sys
 import traceback
 import warnings
