@@ -11,6 +11,8 @@ import pytest
 from command_line import environment
 from test_local_policy import letters, qwen
 
+from workup.cli.mistakes import out_of_memory
+
 resource = pytest.importorskip("resource")  # a system without it has no such limit
 SCRIPT = """
 import resource, sys
@@ -61,3 +63,15 @@ def test_out_of_memory_is_one_line_and_the_run_goes_on(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "summary.json").exists()
     versions = json.loads((tmp_path / "run" / "versions.json").read_text())
     assert versions["weights"]["policy"].startswith("tiny@")
+
+
+@pytest.mark.parametrize(("left", "told"), [(10 << 20, True), (30 << 30, False)])
+def test_a_full_gpu_makes_other_libraries_errors_one_of_memory(
+    left: int, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen with six runs on one GPU: cuDNN does not say that memory is what it lacks."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (left, 80 << 30))
+    said = out_of_memory(RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"))
+    assert (said is not None) == told
+    assert out_of_memory(ValueError("something else")) is None

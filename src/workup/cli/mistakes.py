@@ -12,6 +12,7 @@ from workup.core.errors import unknown
 
 GROUPS = ("environment", "evaluation", "roles")  # whose settings are known by their own names
 ALIKE = 0.8  # how like one another names have to be (difflib) for one to be taken for the other
+FULL = 64 << 20  # a GPU with fewer bytes left is full
 
 
 def line(error: Any) -> str:
@@ -37,7 +38,8 @@ def out_of_memory(error: Exception) -> str | None:
     """One line for an error that means too little memory; None for others."""
     said = str(error).strip().partition("\n")[0]
     known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    if not (known or "can't allocate memory" in said):
+    told = "can't allocate memory" in said or (isinstance(error, RuntimeError) and _gpu_full())
+    if not (known or told):
         return None
     return (
         f"out of memory ({said[:200] or type(error).__name__}). Lower concurrency (transcripts at "
@@ -45,6 +47,17 @@ def out_of_memory(error: Exception) -> str | None:
         "micro_batch, or say gradient_checkpointing=true (both at resume too); or begin anew with "
         "a lower max_tokens"
     )
+
+
+def _gpu_full() -> bool:
+    """Whether a GPU has hardly any memory left: then its libraries fail with errors of their own.
+
+    cuDNN says CUDNN_STATUS_INTERNAL_ERROR, for example.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return False
+    return bool(torch.cuda.mem_get_info()[0] < FULL)
 
 
 def _options(context: Any) -> list[str]:

@@ -20,10 +20,9 @@ from workup.retrieval.dense import Encoder
 from workup.retrieval.hpo.ontology import Ontology
 from workup.retrieval.hpo.release import TERMS, folder_of
 
-NAME, SHARED, CONTAINED, SYNONYM, MEANING, MODEL = STEPS = (
-    *("name", "shared words", "contained name", "synonym", "meaning", "model"),
-)
+STEPS = ("name", "shared words", "contained name", "synonym", "meaning", "model")
 """How a request was understood, as observations have it; the last is `roles.interpreter`."""
+NAME, SHARED, CONTAINED, SYNONYM, MEANING, MODEL = STEPS
 
 LONGEST = 500  # characters of a request that are compared
 # A request means an item from this share of common words on, of all words of both, and is answered
