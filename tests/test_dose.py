@@ -420,7 +420,7 @@ def test_readers_of_transcripts_see_what_was_not_true(tmp_path: Path) -> None:
     told = [
         "withheld; true: A fever of 39.",
         "contradicted; true: A fever of 39.",
-        "fabricated; true: cough is absent",
+        "fabricated; true: no finding",
         "",
     ]
     shown = side(Record("doctor", episode), "doctor")

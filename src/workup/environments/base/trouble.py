@@ -28,6 +28,7 @@ UNSURE_CHINESE = "我不确定。"
 DENIED = "No, nothing of the kind."
 """How something is denied that has no normal answer of its own."""
 
+NOTHING = "no finding"
 APART = "; "  # between the names of what one free answer tells
 POOL = 500  # training cases that fabricated answers are taken from
 ASKED = frozenset(kind.value for kind in Kind)
@@ -213,7 +214,7 @@ def doubt(case: Case, past: Sequence[Turn], turn: Turn) -> str:
     if not (mark := became(case, past, turn)):
         return ""
     topic = turn.observation.item
-    true = " ".join(fact.text for fact in truth_of(case, topic)) or f"{topic} is absent"
+    true = " ".join(fact.text for fact in truth_of(case, topic)) or NOTHING
     return f"{mark}; true: {true}"
 
 
