@@ -21,7 +21,10 @@ from workup.runs.settings import SupportSettings
 EVALUATE = ("evaluate", "random doctor", "--cases", "clinic:xs", "--out", "run")
 TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")
 # A coder maps names to codes, which the measure kg alone needs.
-CODER = "it has judge, simulator, checker. A coder needs the measure kg: evaluation.measures=[kg]"
+CODER = (
+    "it has judge, simulator, checker, interpreter. "
+    "A coder needs the measure kg: evaluation.measures=[kg]"
+)
 QUESTIONING = (
     "evaluate",
     "random doctor",

@@ -205,7 +205,9 @@ def test_bounds_are_only_added_where_there_were_none(schema: dict[str, Any], lon
 
 def test_a_text_ends_in_time_and_what_does_not_is_cut_off(chat: LocalChat) -> None:
     """One character may take random weights four tokens."""
-    ends = FREE.replace('"string"', '"string", "minLength": 80, "maxLength": 90')
+    ends = FREE.replace('"string"', '"string", "minLength": 80, "maxLength": 90').replace(
+        '"required"', '"additionalProperties": false, "required"'
+    )
     endless = json.dumps({"type": "array", "items": {"type": "string"}, "minItems": 60})
     text, short, lists = answers(
         chat,

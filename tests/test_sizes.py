@@ -21,6 +21,7 @@ from workup.core.case import Case, Fact, Item, Source, Truth
 from workup.core.errors import RolloutError
 from workup.core.ports import Model, Reply, Request
 from workup.doctors.strategies import uot
+from workup.environments.base.interpreter import Interpreter
 from workup.environments.base.patients import ModelPatient, check
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
@@ -103,6 +104,10 @@ ASKERS: dict[str, tuple[Ask, Mapping[str, tuple[int, int]]]] = {
     "checker": (
         lambda m: check(m, [fact.text for fact in TELLING], "Any fever?", "Yes."),
         {"stated": (0, COUNT)},
+    ),
+    "interpreter": (
+        lambda m: Interpreter(m).chosen("Any fever?", ["fever", "cough"]),
+        {"numbers": (0, 2)},
     ),
     "criticality": (step(criticality, CASE), {"weights": (COUNT - 1, COUNT - 1)}),
     "partial": (step(partial, CASE), {"complaint": (1, COUNT - 1)}),

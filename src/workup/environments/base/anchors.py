@@ -37,9 +37,10 @@ def told(case: Case, past: Sequence[Turn], opening: Evidence) -> dict[str, tuple
     for name, ids in evidence_of(revealed).items():
         known[name] = tuple(dict.fromkeys((*known.get(name, ()), *ids)))
     own = {fact.id for fact in (*case.given, *case.truth.facts)}
-    for turn in past:
-        if invented := tuple(id for id in turn.observation.evidence if id not in own):
-            known[turn.observation.item] = invented
+    for seen in (turn.observation for turn in past):
+        invented = tuple(id for id in seen.evidence if id not in own)
+        if seen.item and invented:  # what was searched has no item: it tells of documents
+            known[seen.item] = invented
     return known
 
 
