@@ -37,10 +37,11 @@ def told(case: Case, past: Sequence[Turn], opening: Evidence) -> dict[str, tuple
     for name, ids in evidence_of(revealed).items():
         known[name] = tuple(dict.fromkeys((*known.get(name, ()), *ids)))
     own = {fact.id for fact in (*case.given, *case.truth.facts)}
-    for seen in (turn.observation for turn in past):
-        invented = tuple(id for id in seen.evidence if id not in own)
-        if seen.item and invented:  # what was searched has no item: it tells of documents
-            known[seen.item] = invented
+    for turn in past:
+        item = turn.observation.item  # none where documents were read
+        invented = tuple(id for id in turn.observation.evidence if id not in own)
+        if item and invented:
+            known[item] = invented
     return known
 
 
