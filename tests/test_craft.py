@@ -99,11 +99,16 @@ variants = st.sampled_from(["crit", "info-recall"])
 positives = st.sampled_from([0.1, 0.5, 1.0, 3.0])
 
 
+# Sets of equal recall are ruled out.
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(weights, subsets, subsets, positives, positives, positives)
 def test_corollary_1_holds_for_right_diagnoses_and_ties_for_wrong_ones(
     facts: list[int], d1: set[int], d2: set[int], alpha: float, beta: float, lam: float
 ) -> None:
     settings = Settings(alpha=alpha, beta=beta, lam=lam)
+    d1, d2 = sorted(
+        (d1, d2), key=lambda d: criticality_recall(told(facts, d, questions=9)), reverse=True
+    )
     one, other = (told(facts, d, questions=9) for d in (d1, d2))
     assume(criticality_recall(one) > criticality_recall(other))
     right = rewards(settings, one, other)
