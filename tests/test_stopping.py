@@ -217,7 +217,10 @@ def test_what_promises_nothing_is_refused(how: dict[str, Any], told: str, tmp_pa
 # --- the study ---
 
 
-def test_the_study_shows_coverage_and_cost_over_alpha() -> None:
+def test_the_study_shows_coverage_and_cost_over_alpha(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     words = "n=120 calibration=80 alphas=0.05,0.3 divisions=20"
     found = typed(f"study stopping 'greedy information' --cases clinic:xs {words} --out it")
     assert found.exit_code == 0, found.output

@@ -1,4 +1,4 @@
-"""A doctor that stops as soon as it is sure enough, and the set of diseases that it then names.
+"""Conformal stopping: a doctor that stops by a rule and names its prediction set of diseases.
 
 `workup.metrics.conformal` says what is promised and why.
 """

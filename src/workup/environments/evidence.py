@@ -506,7 +506,7 @@ class EvidenceSeeking(Encounter):
         )
 
     async def _meant(self, case: Case, order: str) -> str:
-        """The item that an order means in other words, by its name; else the order as it is."""
+        """The item for an order in other words ("blood sugar" → "glucose"), else the order."""
         if not self.rages.unread(case, order):
             return order
         items = self.matcher.match(order).items

@@ -152,7 +152,7 @@ def repeats(episode: Episode) -> float | None:
     if their wording has the same normal form. Malformed turns are questions (they cost a turn) but
     repeat nothing.
     """
-    asked = [_topic(turn) for turn in episode.turns if turn.action.kind != DIAGNOSE]
+    asked = [_topic(turn) for turn in episode.gathered]
     topics = [topic for topic in asked if topic]
     return _share(len(topics) - len(set(topics)), len(asked))
 

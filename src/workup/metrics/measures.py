@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workup.core.episode import DIAGNOSE, MALFORMED, Ending, Episode
+from workup.core.episode import MALFORMED, Ending, Episode
 from workup.core.ports import Environment
 from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.base.lists import candidates
@@ -160,9 +160,7 @@ def measure(
         **(_retrieval(episode) if environment.about.searches else {}),
         **({"ddx": ddx(episode)} if LISTS in environment.about.measures else {}),
         "cost": sum(
-            costs.get(turn.observation.item, costs.get("", 1.0))
-            for turn in episode.turns
-            if turn.action.kind != DIAGNOSE
+            costs.get(turn.observation.item, costs.get("", 1.0)) for turn in episode.gathered
         ),
     }
 

@@ -61,7 +61,7 @@ class NewTokens:
         return cls(ids, np.where(real, column + np.array(held)[:, None], 0), real, np.array(slots))
 
     def padded(self, rows: int, width: int) -> NewTokens:
-        """The same with padding above and to the left, up to (rows, width)."""
+        """The same as (rows, width): padding tokens on the left, rows of padding below."""
         more = rows - self.ids.shape[0], width - self.ids.shape[1]
         around = (0, more[0]), (more[1], 0)
         return NewTokens(
@@ -152,8 +152,8 @@ class CapturedPasses(Passes):
 
     def __init__(self, model: Any, slots: Slots) -> None:
         super().__init__(model, slots)
-        self.graphs: dict[tuple[int, int, int], Captured] = {}
-        self.asked: Counter[tuple[int, int, int]] = Counter()
+        self.graphs: dict[tuple[int, ...], Captured] = {}
+        self.asked: Counter[tuple[int, ...]] = Counter()
         self.pool: Any = None
         self.stores: list[torch.Tensor | None] = []
         self.weights = self._addresses()
@@ -166,31 +166,10 @@ class CapturedPasses(Passes):
             self.weights = now
 
     def __call__(self, new: NewTokens) -> torch.Tensor:
-        rows, width = _power(new.ids.shape[0]), _power(new.ids.shape[1])
-        if rows * width > LARGEST or not self.possible:
+        whole = new.padded(_power(new.ids.shape[0]), _power(new.ids.shape[1]))
+        graph = self._graph(whole)
+        if graph is None:
             return super().__call__(new)
-        self.slots.reserve(0, new.reach)
-        reach = min(max(REACH, _ceiling(new.reach)), self.slots.capacity)
-        if not self._in_place():
-            self._forget()
-            return super().__call__(new)
-        whole = new.padded(rows, width)
-        shape = rows, width, reach
-        self.asked[shape] += 1
-        if self.asked[shape] < ASKED:
-            return super().__call__(new)
-        if shape not in self.graphs:
-            try:
-                self.graphs[shape] = self._capture(whole, reach)
-            except RuntimeError as error:
-                self.possible = False
-                log.warning(
-                    "a forward pass of this model cannot be captured as a CUDA graph (%s); passes "
-                    "are started kernel by kernel, which is several times slower",
-                    str(error).splitlines()[0],
-                )
-                return super().__call__(new)
-        graph = self.graphs[shape]
         for tensor, values in (
             (graph.ids, whole.ids),
             (graph.positions, whole.positions),
@@ -200,6 +179,29 @@ class CapturedPasses(Passes):
             tensor.copy_(torch.from_numpy(values))
         graph.replay()
         return graph.logits[: len(new.slots)]
+
+    def _graph(self, whole: NewTokens) -> Captured | None:
+        """The graph of a padded pass, captured now if need be; None where there is none (yet)."""
+        if whole.ids.size > LARGEST or not self.possible:
+            return None
+        self.slots.reserve(0, whole.reach)
+        if not self._in_place():
+            self._forget()
+            return None
+        reach = min(max(REACH, _ceiling(whole.reach)), self.slots.capacity)
+        shape = (*whole.ids.shape, reach)
+        self.asked[shape] += 1
+        if shape not in self.graphs and self.asked[shape] >= ASKED:
+            try:
+                self.graphs[shape] = self._capture(whole, reach)
+            except RuntimeError as error:
+                self.possible = False
+                log.warning(
+                    "a forward pass of this model cannot be captured as a CUDA graph (%s); passes "
+                    "are started kernel by kernel, which is several times slower",
+                    str(error).splitlines()[0],
+                )
+        return self.graphs.get(shape)
 
     def _forget(self) -> None:
         """Drops all graphs, and the memory that they share: it cannot be used without them."""

@@ -1,4 +1,4 @@
-"""Accuracy over the dose of trouble that patients make, beside the ideal doctor who knows it."""
+"""Accuracy over the noise of patients' answers, beside the exact posterior that knows its rates."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from workup.core.episode import DIAGNOSE, MALFORMED, Ending, Turn
+from workup.core.episode import MALFORMED, Ending, Turn
 from workup.runs import Record
 from workup.runs.transcript import facts_by_id
 from workup.studies.review.folder import Review
@@ -91,8 +91,9 @@ def patient(review: Review, record: Record) -> BlindCase:
 def side(record: Record, name: str) -> BlindEpisode:
     episode = record.episode
     facts = {id: fact.text for id, fact in facts_by_id(episode.case).items()}
-    asked = [turn for turn in episode.turns if turn.action.kind != DIAGNOSE]
-    steps = tuple(_step(number, turn, facts) for number, turn in enumerate(asked, start=1))
+    steps = tuple(
+        _step(number, turn, facts) for number, turn in enumerate(episode.gathered, start=1)
+    )
     return BlindEpisode(name, steps, ", ".join(episode.answer), ENDINGS.get(episode.ending, ""))
 
 

@@ -39,7 +39,7 @@ def curves(run: Run, source: Source, environment: Environment) -> dict[str, Curv
         label: _curve(run, label, reader)
         for label, doctor in environment.about.anchors(source, run.seed).items()
         if isinstance(doctor, GreedyDoctor | RandomDoctor) and label in evaluated
-        # Whoever believes every answer does not reason as the reader does.
+        # The reader's posterior is not that of a doctor with another channel (credulous greedy).
         if doctor.channel is reader.channel
     }
 
