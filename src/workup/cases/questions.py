@@ -425,7 +425,12 @@ def parted(stem: str) -> tuple[str, str]:
     nothing to part: the whole stem is the presentation, the question empty.
     """
     text = stem.strip()
-    starts = _starts(text)
+    ends = (
+        found
+        for found in _ENDS.finditer(text)
+        if not _ABBREVIATION.search(text, max(0, found.start() - 8), found.start())
+    )
+    starts = [0, *(found.end() for found in ends)]
     at = len(starts)
     while at and _ASKS.search(
         text[starts[at - 1] : starts[at] if at < len(starts) else None].rstrip()
@@ -437,13 +442,3 @@ def parted(stem: str) -> tuple[str, str]:
     if not starts[at] and begin <= _DESCRIPTION:
         return text, ""
     return text[:begin].rstrip().rstrip("，"), text[begin:]
-
-
-def _starts(text: str) -> list[int]:
-    """Where sentences begin. Linear: an abbreviation is looked for in the last few letters only."""
-    ends = (
-        found
-        for found in _ENDS.finditer(text)
-        if not _ABBREVIATION.search(text, max(0, found.start() - 8), found.start())
-    )
-    return [0, *(found.end() for found in ends)]

@@ -300,7 +300,7 @@ def _read(text: str) -> Action:
 
 
 def _action(kind: str, content: str, errors: int) -> Action:
-    content = _folded(content)
+    content = " ".join(content.split()).strip(_MARKS)
     return Action(kind, (content[:_LONGEST],), errors + (len(content) > _LONGEST))
 
 
@@ -314,7 +314,3 @@ def _start(found: re.Match[str]) -> int:
 
 def _says(text: str) -> bool:
     return any(map(str.isalnum, text))
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.split()).strip(_MARKS)

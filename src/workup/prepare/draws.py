@@ -79,14 +79,9 @@ async def draw(case: Case, aids: Aids, sample: int) -> str | None:
     reply = await aids.model.complete(request)
     if settings.form == "schema":
         drawn, _ = parse(reply.text, _Drawn)
-        return None if drawn is None else _tagged(drawn)
+        thought, answer = (neutralise(text.strip()) for text in (drawn.thought, drawn.answer))
+        return None if drawn is None else (f"{tagged(THINK, thought)}{tagged('answer', answer)}")
     return None if reply.truncated or not reply.text.strip() else reply.text.strip()
-
-
-def _tagged(drawn: _Drawn) -> str:
-    """The draw in the form with tags; a tag inside it is made harmless."""
-    thought, answer = (neutralise(text.strip()) for text in (drawn.thought, drawn.answer))
-    return f"{tagged(THINK, thought)}{tagged('answer', answer)}"
 
 
 async def whole(case: Case, aids: Aids, sample: int) -> str:

@@ -273,7 +273,13 @@ class _Store:
                 f"no .json file in or below {path}; unpack the release of the phenopacket store "
                 "there."
             )
-        self.names = _names(path, self.files)
+        counts = Counter(file.stem for file in self.files)
+        self.names = {
+            file: file.stem
+            if counts[file.stem] == 1
+            else file.relative_to(path).with_suffix("").as_posix()
+            for file in self.files
+        }
 
     def places(self) -> Iterator[_Place | CaseError]:
         """Where every packet is; a line that cannot be read comes as its error.
@@ -308,20 +314,6 @@ class _Store:
         return _from_packet(
             checked(_Phenopacket, row, file=file, line=line), self.names.get(file, "")
         )
-
-
-def _names(folder: Path, files: Sequence[Path]) -> dict[Path, str]:
-    """What each patient is called: the file's name, with its folders where two files share it.
-
-    Ids inside ("proband") repeat.
-    """
-    counts = Counter(file.stem for file in files)
-    return {
-        file: file.stem
-        if counts[file.stem] == 1
-        else file.relative_to(folder).with_suffix("").as_posix()
-        for file in files
-    }
 
 
 def _lazy(store: _Store, side: array[int]) -> Lazy[Case]:
