@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+
+from workup.core.shapes import FrozenModel
 
 Schedule = Literal["constant", "linear", "cosine"]
 Loss = Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"]
@@ -13,11 +15,7 @@ NonNegative = Annotated[float, Field(ge=0)]
 OWN_TEACHER = "own"
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class LoraSettings(_Settings):
+class LoraSettings(FrozenModel):
     """Low-rank adapters (peft): only they are trained and saved; the base weights stay fixed."""
 
     r: Positive = Field(default=8, description="rank of the adapters")
@@ -31,7 +29,7 @@ class LoraSettings(_Settings):
     )
 
 
-class RateSettings(_Settings):
+class RateSettings(FrozenModel):
     """How the learning rate of a stage moves."""
 
     lr: NonNegative = Field(default=2e-3, description="peak learning rate (TRL: learning_rate)")
@@ -100,7 +98,7 @@ class PreferenceSettings(RateSettings):
     )
 
 
-class VerlSettings(_Settings):
+class VerlSettings(FrozenModel):
     """What only engine=verl reads: the machines, and how the weights are spread over them."""
 
     nodes: Positive = Field(default=1, description="machines in the Ray cluster")
@@ -117,7 +115,7 @@ class VerlSettings(_Settings):
     )
 
 
-class EngineSettings(_Settings):
+class EngineSettings(FrozenModel):
     """How the policy is updated. A description that names TRL says how TRL calls it."""
 
     lr: NonNegative = Field(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case, Fact
+from workup.core.shapes import ClosedModel
 from workup.models.structured import ask
 from workup.prepare.answers import opened, right
 from workup.prepare.open_ended import revealed
@@ -49,17 +50,13 @@ class RewriteSettings(StepSettings):
     language: str = Field("English", min_length=1, description="of the rewritten case")
 
 
-class Translated(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Translated(ClosedModel):
     number: int
     text: str = Field(min_length=1)
 
 
-class Rewritten(BaseModel):
+class Rewritten(ClosedModel):
     """The answer's shape."""
-
-    model_config = ConfigDict(extra="forbid")
 
     diagnostic: bool
     presentation: str

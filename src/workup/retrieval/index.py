@@ -14,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from workup.core.case import Document, Passage
 from workup.core.disk import hold
 from workup.core.errors import UserError, unknown
+from workup.core.shapes import FrozenModel
 from workup.retrieval import bm25, corpus, dense, sparse, store
 from workup.retrieval import manifest as manifests
 from workup.retrieval.fusion import DEPTH, reciprocal_rank
@@ -35,10 +36,8 @@ Progress = Callable[[str, int, int], None]
 The unit is bytes read for "passages", and passages for the other steps."""
 
 
-class IndexSettings(BaseModel):
+class IndexSettings(FrozenModel):
     """What an index is made of; kept in its manifest."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kinds: tuple[Literal["bm25", "dense", "sparse"], ...] = Field(("bm25",), min_length=1)
     tokens: int = Field(256, ge=8, description="the longest passage, in words and signs")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case, Fact
 from workup.core.case import Source as CaseSource
@@ -19,6 +19,7 @@ from workup.core.episode import Message
 from workup.core.errors import UserError
 from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
+from workup.core.shapes import ClosedModel, FrozenModel
 from workup.core.text import neutralise, normalise
 from workup.environments.base.disease_names import SourceDiseases
 from workup.environments.base.lexical import chinese
@@ -111,10 +112,8 @@ class Rages(Protocol):
         ...
 
 
-class RagesSettings(BaseModel):
+class RagesSettings(FrozenModel):
     """How results of examinations are found."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     sources: tuple[Literal["record", "base", "generated"], ...] = Field(
         ("record", "base", "generated"),
@@ -134,9 +133,7 @@ class RagesSettings(BaseModel):
     )
 
 
-class _Report(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Report(ClosedModel):
     exists: bool
     disease: bool = False
     test: str = Field(max_length=_LONGEST_NAME)
