@@ -111,9 +111,8 @@ def lines_of(path: Path) -> Iterator[Line | CaseError]:
                     yield Line(offset, number, text)
             except CaseError as error:
                 yield error
-            while len(raw) > LINE_LIMIT and not raw.endswith(
-                b"\n"
-            ):  # to the end of a line that is too long
+            # to the end of a line that is too long
+            while len(raw) > LINE_LIMIT and not raw.endswith(b"\n"):
                 offset += len(raw)
                 raw = file.readline(LINE_LIMIT + 1)
             offset += len(raw)

@@ -351,8 +351,7 @@ def raw_lines(readline: Callable[[int], bytes], path: Path) -> Iterator[Raw]:
             replaced = raw[start:].decode("utf-8", "replace")
             yield Raw(offset + start, number, replaced, len(raw), error)
         offset += len(raw)
-        while len(raw) > LINE_LIMIT and not raw.endswith(
-            b"\n"
-        ):  # to the end of a line that is too long
+        # to the end of a line that is too long
+        while len(raw) > LINE_LIMIT and not raw.endswith(b"\n"):
             raw = readline(LINE_LIMIT + 1)
             offset += len(raw)

@@ -146,9 +146,8 @@ def sound(case: Case, *, file: Path, line: int | None = None) -> Case:
     for name, text in texts.items():
         if not text.strip():
             raise CaseError(f"a case needs its {name}, which is blank here.", file=file, line=line)
-        if any(
-            "\ud800" <= letter <= "\udfff" for letter in text
-        ):  # as in the name of a file that is not UTF-8
+        # as in the name of a file that is not UTF-8
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
             raise CaseError(
                 f"the {name} of a case holds half of a character.", file=file, line=line
             )

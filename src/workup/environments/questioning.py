@@ -274,9 +274,8 @@ def _read(text: str) -> Action:
     if not headings and brackets:
         return _concluded(said, brackets[0], errors + 1)
     ends = [*map(_start, headings[1:]), len(said)]
-    for number, (heading, end) in enumerate(
-        zip(headings, ends, strict=False)
-    ):  # one end too many where there is no heading
+    # one end too many where there is no heading
+    for number, (heading, end) in enumerate(zip(headings, ends, strict=False)):
         following = bisect_left(brackets, heading.end(), key=_start)
         if heading.lastgroup == DIAGNOSE and following < len(brackets):
             within = headings[

@@ -99,9 +99,8 @@ class LocalScorer(Remembering):
             torch.tensor(ids, device=self.policy.device)
             for ids in (part.tokens, part.positions, part.predictors, targets)
         )
-        unused = torch.zeros(
-            (1, 1, 1, 1), dtype=self.model.dtype, device=self.policy.device
-        )  # a mask that `Branching` ignores, so that the model builds none of its own
+        # a mask that `Branching` ignores, so that the model builds none of its own
+        unused = torch.zeros((1, 1, 1, 1), dtype=self.model.dtype, device=self.policy.device)
         with (
             _only(self.model.get_output_embeddings(), predictors),
             Branching(part.ends, SLICE, unused),

@@ -395,9 +395,8 @@ def with_user_config(model: type[S], values: Mapping[str, Any]) -> S:
     own = dict(values.get("endpoints") or {})
     _refuse_bare(roles, {*found.endpoints, *own})
     named = (values.get("policy"), values.get("conclude"), *roles.values())
-    specs = [
-        spec.strip() for several in named for spec in str(several).split(",")
-    ]  # a role may be several models
+    # a role may be several models
+    specs = [spec.strip() for several in named for spec in str(several).split(",")]
     used = {spec.removeprefix(ENDPOINT) for spec in specs if spec.startswith(ENDPOINT)} - own.keys()
     known = {
         name: found.endpoint(name).model_dump(mode="json")

@@ -290,9 +290,8 @@ def _label(row: CsvRow) -> dict[str, str]:
 
 
 def _plain(number: str) -> str:
-    return number.removesuffix(
-        ".0"
-    )  # written by a library that keeps numbers with gaps as floating-point ones
+    # written by a library that keeps numbers with gaps as floating-point ones
+    return number.removesuffix(".0")
 
 
 def _examination(row: CsvRow) -> Iterator[_Found]:
