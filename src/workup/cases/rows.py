@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from shlex import quote
@@ -122,6 +122,11 @@ class RowErrors:
         more = "; …" if self.left_out > len(self.first) else ""
         count = f"{self.left_out:,} of {self.rows:,} rows left out"
         return (*odd, f"{count}: {named}{more}.{see}")
+
+
+def counted(counts: Mapping[str, int], texts: Mapping[str, str]) -> Iterator[str]:
+    """The notes of `texts` whose count is not 0, with the count in the place of {}."""
+    return (text.format(f"{counts[what]:,}") for what, text in texts.items() if counts[what])
 
 
 def _described(file: str, field: str, problem: str, lines: Sequence[int], spec: str) -> str:

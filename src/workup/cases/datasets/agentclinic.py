@@ -36,7 +36,7 @@ from workup.cases.files import (
     view_of,
 )
 from workup.cases.findings import kind_of, parted, sentences
-from workup.cases.rows import Filled, RowErrors, sound
+from workup.cases.rows import Filled, RowErrors, counted, sound
 from workup.cases.tables import RESTRICTED
 from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
@@ -132,10 +132,8 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
             f"{path} is a folder; agentclinic takes one file, as in "
             f"'agentclinic:{path}/agentclinic_medqa.jsonl'."
         )
-    sides: tuple[list[tuple[int, int]], list[tuple[int, int]]] = (
-        [],
-        [],
-    )  # (byte offset, scenario number) of each side
+    # (byte offset, scenario number) of each side
+    sides: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
     counts: Counter[str] = Counter()
 
     def read(line: Line) -> _Read:
@@ -172,16 +170,13 @@ def _notes(counts: Counter[str], restricted: bool) -> tuple[str, ...]:
         *([RESTRICTED] if restricted else []),
         f"{counts['leaking']} of {counts['cases']} cases name their diagnosis in the record: "
         f"{counts['withheld']} places read '{WITHHELD}'. Paraphrases are not recognised.",
-        *([f"{counts['empty']} rows without findings skipped."] if counts["empty"] else []),
-        *(
-            [f"{counts['unwritten']} findings left out that say only that nothing was recorded."]
-            if counts["unwritten"]
-            else []
-        ),
-        *(
-            [f"{counts['pictured']} questions came with a picture, which is not loaded."]
-            if counts["pictured"]
-            else []
+        *counted(
+            counts,
+            {
+                "empty": "{} rows without findings skipped.",
+                "unwritten": "{} findings left out that say only that nothing was recorded.",
+                "pictured": "{} questions came with a picture, which is not loaded.",
+            },
         ),
         "AgentClinic, MIT; its stations were written by a language model from MedQA questions, "
         "its picture questions are the NEJM's."

@@ -70,10 +70,8 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
         raise UserError(
             f"{path} is a folder; mediq takes one file, as in 'mediq:{path}/all_dev_good.jsonl'."
         )
-    sides: tuple[array[int], array[int]] = (
-        array("Q"),
-        array("Q"),
-    )  # byte offsets of the training and the test rows
+    # byte offsets of the training and the test rows
+    sides: tuple[array[int], array[int]] = (array("Q"), array("Q"))
     skipped = 0
 
     def read(line: Line) -> _MediqRow | None:

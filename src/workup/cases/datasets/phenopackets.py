@@ -44,7 +44,7 @@ from workup.cases.files import (
 )
 from workup.cases.findings import kind_of
 from workup.cases.publications import Groups, publication, published
-from workup.cases.rows import Filled, RowErrors, sound
+from workup.cases.rows import Filled, RowErrors, counted, sound
 from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
 from workup.core.lazy import Lazy
@@ -207,15 +207,12 @@ def _usable(patient: _Patient) -> bool:
 
 def _notes(counts: Counter[str], view: str) -> tuple[str, ...]:
     return (
-        *(
-            [f"{counts['undiagnosed']:,} packets without a diagnosis skipped."]
-            if counts["undiagnosed"]
-            else []
-        ),
-        *(
-            [f"{counts['sparse']:,} packets with fewer than {_LEAST} findings skipped."]
-            if counts["sparse"]
-            else []
+        *counted(
+            counts,
+            {
+                "undiagnosed": "{} packets without a diagnosis skipped.",
+                "sparse": f"{{}} packets with fewer than {_LEAST} findings skipped.",
+            },
         ),
         f"Findings are the terms present; the {counts['absent']:,} terms excluded stand in the "
         "record as negatives. Which term opens the encounter is drawn by the case's id.",
