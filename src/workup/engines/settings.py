@@ -13,6 +13,15 @@ Loss = Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"]
 Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 OWN_TEACHER = "own"
+# Settings that several stages have, each with a default of its own.
+Rate = Annotated[NonNegative, Field(description="peak learning rate (TRL: learning_rate)")]
+RateSchedule = Annotated[
+    Schedule, Field(description="the learning rate after the warm-up (TRL: lr_scheduler_type)")
+]
+Warmup = Annotated[
+    NonNegative,
+    Field(description="updates in which it rises; below 1: their share of all (TRL: warmup_steps)"),
+]
 
 
 class LoraSettings(FrozenModel):
@@ -32,15 +41,9 @@ class LoraSettings(FrozenModel):
 class RateSettings(FrozenModel):
     """How the learning rate of a stage moves."""
 
-    lr: NonNegative = Field(default=2e-3, description="peak learning rate (TRL: learning_rate)")
-    lr_schedule: Schedule = Field(
-        default="cosine",
-        description="the learning rate after the warm-up (TRL: lr_scheduler_type)",
-    )
-    warmup: NonNegative = Field(
-        default=0.05,
-        description="updates in which it rises; below 1: their share of all (TRL: warmup_steps)",
-    )
+    lr: Rate = 2e-3
+    lr_schedule: RateSchedule = "cosine"
+    warmup: Warmup = 0.05
 
 
 class SupervisedSettings(RateSettings):
@@ -70,11 +73,8 @@ class TuningSettings(RateSettings):
         default=1.0, description="how often each trajectory is learned"
     )
     batch: Positive = Field(default=32, description="trajectories per update, over all processes")
-    lr: NonNegative = Field(default=1e-3, description="peak learning rate (TRL: learning_rate)")
-    warmup: NonNegative = Field(
-        default=0,
-        description="updates in which it rises; below 1: their share of all (TRL: warmup_steps)",
-    )
+    lr: Rate = 1e-3
+    warmup: Warmup = 0
 
 
 class PreferenceSettings(RateSettings):
@@ -91,11 +91,8 @@ class PreferenceSettings(RateSettings):
         default=1.0, description="how often each pair is learned"
     )
     batch: Positive = Field(default=32, description="pairs per update, over all processes")
-    lr: NonNegative = Field(default=3e-4, description="peak learning rate (TRL: learning_rate)")
-    warmup: NonNegative = Field(
-        default=0,
-        description="updates in which it rises; below 1: their share of all (TRL: warmup_steps)",
-    )
+    lr: Rate = 3e-4
+    warmup: Warmup = 0
 
 
 class VerlSettings(FrozenModel):
@@ -122,14 +119,8 @@ class EngineSettings(FrozenModel):
         default=3e-4,
         description="peak learning rate of the reinforcement stage (TRL: learning_rate)",
     )
-    lr_schedule: Schedule = Field(
-        default="constant",
-        description="the learning rate after the warm-up (TRL: lr_scheduler_type)",
-    )
-    warmup: NonNegative = Field(
-        default=0,
-        description="updates in which it rises; below 1: their share of all (TRL: warmup_steps)",
-    )
+    lr_schedule: RateSchedule = "constant"
+    warmup: Warmup = 0
     temperature: Annotated[float, Field(gt=0)] = Field(
         default=1.0,
         description=(
