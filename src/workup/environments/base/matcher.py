@@ -129,8 +129,8 @@ class Matcher:
 
     1. it is an item's name, question or synonym as a whole
     2. it shares at least .6 of the words with a name or question
-    3. all words of a name stand in it, else their stems, else those of a synonym: of several, those
-       with the most words; a synonym goes before a name that is a part of it
+    3. all words of a name stand in it, else their stems, else those of a question or synonym: of
+       several, those with the most words; these go before a name that is a part of them
     4. with `meaning`, the item whose wording is nearest; of two that are equally near, neither
 
     What the request mentions to leave it out ("apart from the fever") does not count from step 2
@@ -157,8 +157,9 @@ class Matcher:
         self._plain, self._wordings = Lexicon([w for w, _ in plain]), [i for _, i in plain]
         names = [item.name for item in items]
         self._named = Lexicon(names)
-        self._stemmed = Lexicon([*names, *(w for w, _ in also)], stems)
-        self._owners = [*items, *(item for _, item in also)]
+        asked = [(item.question, item) for item in items]
+        self._stemmed = Lexicon([*names, *(w for w, _ in [*asked, *also])], stems)
+        self._owners = [*items, *(item for _, item in [*asked, *also])]
         said = [(item.name, item.question, *own) for item, own in zip(items, synonyms, strict=True)]
         self._said = dict(zip(names, map(" ".join, said), strict=True))
         self._near = meaning and meaning.index(
@@ -186,7 +187,10 @@ class Matcher:
         return Match(meant, MEANING) if len(meant) == 1 else Match()
 
     def _contained(self, asked: str) -> tuple[list[Item], str]:
-        """The items whose names stand in the request, else whose synonyms do, and the step."""
+        """The items whose names stand in the request, else what else they are called, and the step.
+
+        An item is also called by its question: "do you have pain in the pelvis" is pelvic pain.
+        """
         held, count = self._stemmed.held(asked), len(self._items)
         named = self._named.named(asked) or most_words([pair for pair in held if pair[1] < count])
         inside = [stems(self._items[index].name) for index in named]
@@ -196,7 +200,8 @@ class Matcher:
             if index >= count and (not inside or any(name < entry for name in inside))
         ]
         found = most_words(more) or named
-        return [self._owners[index] for index in found], SYNONYM if more else CONTAINED
+        synonym = any(index >= 2 * count for index in found)
+        return [self._owners[index] for index in found], SYNONYM if synonym else CONTAINED
 
     def _fitting(self, request: str, found: Sequence[Item]) -> tuple[Item, ...]:
         """Of the items found, each once, those that are about what the request is about."""
