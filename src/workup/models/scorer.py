@@ -146,10 +146,8 @@ class LocalScorer(Remembering):
 
     def _plain(self, one: PathAnswer) -> float:
         """log P of an answer by the model's ordinary forward pass."""
-        before, answer = (
-            [i for run in one.path for i in run],
-            torch.tensor(one.answer, device=self.policy.device),
-        )
+        before = [i for run in one.path for i in run]
+        answer = torch.tensor(one.answer, device=self.policy.device)
         ids = torch.tensor([[*before, *one.answer]], device=self.policy.device)
         logits = self.model(input_ids=ids, use_cache=False).logits[0, len(before) - 1 : -1]
         return -float(F.cross_entropy(logits.float(), answer, reduction="sum"))
