@@ -36,7 +36,7 @@ from workup.cases.files import (
     parse_object,
     read_object,
 )
-from workup.cases.lines import JsonLines
+from workup.cases.lines import CaseLines
 from workup.cases.rows import Filled, RowErrors
 from workup.core.case import (
     LONGEST_ENTITY,
@@ -186,7 +186,7 @@ def schema() -> dict[str, Any]:
 
 def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FILE` or `FILE#all`. Raises UserError, and CaseError where no line is a case."""
-    file = JsonLines.named("jsonl", rest, split, "cases.jsonl")
+    file = CaseLines.named("jsonl", rest, split, "cases.jsonl")
     path, seen = file.path, _Seen()
 
     def read(row: dict[str, Any], line: int) -> CaseLine:
@@ -255,7 +255,7 @@ class _Seen:
                 self.texts[fact.text] = None
 
 
-def _source(name: str, file: JsonLines, seen: _Seen) -> Source:
+def _source(name: str, file: CaseLines, seen: _Seen) -> Source:
     path = file.path
     sidecar = _read_sidecar(path)
     items = [_item(item) for item in sidecar.items] if sidecar else _named_items(seen)

@@ -26,7 +26,7 @@ from workup.core.lazy import Lazy
 T = TypeVar("T")
 
 
-class JsonLines:
+class CaseLines:
     """The lines of `path` that were kept, in 8 bytes each; `held_out` says of an id on which side.
 
     Every line is an object. Raises UserError and CaseError where it is read.
@@ -37,7 +37,7 @@ class JsonLines:
         self._offsets = array("Q"), array("Q")
 
     @classmethod
-    def named(cls, scheme: str, rest: str, split: Split, example: str) -> JsonLines:
+    def named(cls, scheme: str, rest: str, split: Split, example: str) -> CaseLines:
         """Those of `SCHEME:FILE`, or of `SCHEME:FILE#all` with every case held out."""
         place, view = view_of(rest, scheme, [ALL])
         path = existing(place)

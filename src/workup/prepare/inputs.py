@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from workup.cases import jsonl, open_source
 from workup.cases.files import DOCUMENT_LIMIT, checked, existing, reading
 from workup.cases.jsonl import ProvenanceLine
-from workup.cases.lines import JsonLines
+from workup.cases.lines import CaseLines
 from workup.cases.rows import Filled, RowErrors
 from workup.core.case import Case, Source, Truth
 from workup.core.errors import CaseError, UserError, unknown
@@ -123,7 +123,7 @@ def _text(path: Path) -> str:
 
 
 def _lines(name: str, path: Path, errors: RowErrors) -> Source:
-    file = JsonLines(path)
+    file = CaseLines(path)
     restricted = False
 
     def read(row: dict[str, Any], line: int) -> ReportLine:

@@ -24,7 +24,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from workup.cases.files import Split, checked
 from workup.cases.findings import kind_of, parted, sentences
-from workup.cases.lines import JsonLines
+from workup.cases.lines import CaseLines
 from workup.cases.rows import Filled, RowErrors, counted, sound
 from workup.cases.tables import RESTRICTED
 from workup.core.case import Case, Fact, Kind, Source, Truth
@@ -113,7 +113,7 @@ class _Read:
 
 def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, line, field)."""
-    file = JsonLines.named("agentclinic", rest, split, "agentclinic_medqa.jsonl")
+    file = CaseLines.named("agentclinic", rest, split, "agentclinic_medqa.jsonl")
     counts: Counter[str] = Counter()
     # The official number of a scenario, by its offset, counts every row, also one that is no case.
     numbers: dict[int, int] = {}

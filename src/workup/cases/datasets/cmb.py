@@ -8,7 +8,7 @@ prompt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from workup.cases.questions import (
     File,
     QuestionSet,
     Rows,
-    Spec,
     content_id,
     parsed,
     question,
@@ -54,12 +53,6 @@ class _AnswerRow(BaseModel):
 
 
 Answers = Callable[[Path], dict[str, str]]  # folder → answers by the question's id
-
-
-def _prepare(
-    request: Spec, files: Sequence[File], errors: RowErrors
-) -> tuple[Answers, Sequence[str]]:
-    return lru_cache(partial(_answers, errors=errors)), ()
 
 
 def _answers(folder: Path, errors: RowErrors) -> dict[str, str]:
@@ -116,5 +109,5 @@ open = QuestionSet(
     ],
     _read,
     ["CMB, Apache-2.0 (its authors' repository)."],
-    prepare=_prepare,
+    prepare=lambda request, files, errors: (lru_cache(partial(_answers, errors=errors)), ()),
 )

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from workup.cases.files import Split, checked
 from workup.cases.findings import parted
-from workup.cases.lines import JsonLines
+from workup.cases.lines import CaseLines
 from workup.cases.rows import RowErrors, sound
 from workup.core.case import Case, Fact, Source, Truth
 from workup.core.errors import UserError
@@ -52,7 +52,7 @@ class _MediqRow(BaseModel):
 
 def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, line, field)."""
-    file = JsonLines.named("mediq", rest, split, "all_dev_good.jsonl")
+    file = CaseLines.named("mediq", rest, split, "all_dev_good.jsonl")
     skipped = 0
 
     def read(row: dict[str, Any], line: int) -> _MediqRow | None:
@@ -94,6 +94,7 @@ def _case(row: _MediqRow) -> Case:
     ]
     given, hidden = parted(facts, presentation)
     truth = Truth(diagnosis=row.answer.strip(), facts=hidden, record="\n".join(row.context))
+    names = row.patient.get("specialties")
     return Case(
         id=row.name,
         presentation=presentation,
@@ -101,7 +102,7 @@ def _case(row: _MediqRow) -> Case:
         question=row.question.strip(),
         options=tuple(option.strip() for option in row.options.values()),
         given=given,
-        category=_specialty(row.patient),
+        category=str(names[0]) if isinstance(names, list) and names else "",
     )
 
 
@@ -109,8 +110,3 @@ def _atomic(lines: list[str]) -> list[str]:
     """The facts without their numbers, each once, without headings ("Physical examination:")."""
     texts = (_NUMBER.sub("", line).strip() for line in lines)
     return list(dict.fromkeys(text for text in texts if text and not text.endswith(":")))
-
-
-def _specialty(patient: dict[str, object]) -> str:
-    names = patient.get("specialties")
-    return str(names[0]) if isinstance(names, list) and names else ""

@@ -22,12 +22,10 @@ from workup.cases.questions import (
     File,
     QuestionSet,
     Rows,
-    Spec,
     content_id,
     question,
     row_of,
 )
-from workup.cases.rows import RowErrors
 from workup.core.errors import CaseError
 
 EXAMPLE = "nejmqa:general_surgery.csv"
@@ -49,12 +47,6 @@ def _read(header: Header, piece: Piece, file: File) -> Rows:
     csv = file.path.suffix == ".csv"
     values = _from_csv(piece, file, header) if csv else row_of(piece, file)
     return [_case(checked(_NejmqaRow, values, file=file.path, line=piece.line), file)]
-
-
-def _prepare(
-    request: Spec, files: Sequence[File], errors: RowErrors
-) -> tuple[Header, Sequence[str]]:
-    return lru_cache(_header), ()
 
 
 def _pieces(path: Path) -> Iterator[Piece | CaseError]:
@@ -134,5 +126,5 @@ open = QuestionSet(
     _read,
     ["NEJMQA: see its data card for the terms of use."],
     pieces=_pieces,
-    prepare=_prepare,
+    prepare=lambda request, files, errors: (lru_cache(_header), ()),
 )
