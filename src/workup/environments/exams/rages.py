@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from pydantic import Field
 
@@ -98,18 +98,6 @@ class ExamResult:
     def withheld(self) -> int:
         """How many names of diagnoses were withheld from the text."""
         return self.text.count(WITHHELD)
-
-
-class Rages(Protocol):
-    """Reports the results of ordered examinations."""
-
-    async def results(self, case: Case, requests: Sequence[str]) -> Sequence[ExamResult]:
-        """One result per order, in their order.
-
-        Equal for equal case and order, whatever else is ordered. Raises RolloutError when a model
-        gives up.
-        """
-        ...
 
 
 class RagesSettings(FrozenModel):
@@ -202,7 +190,11 @@ class ExamSimulator:
         return synonyms(form)[0]
 
     async def results(self, case: Case, requests: Sequence[str]) -> Sequence[ExamResult]:
-        """One result per order, in their order. Raises RolloutError when the model gives up."""
+        """One result per order, in their order.
+
+        Equal for equal case and order, whatever else is ordered. Raises RolloutError when the model
+        gives up.
+        """
         mine = self._recorded_names(case)
         named = {order: read(order, lambda form: self._known(form, mine)) for order in requests}
         refused = {order for order, all in named.items() if self._names_disease(case, all)}
