@@ -149,6 +149,7 @@ def _doctors(found: Mapping[str, Any], measures: Sequence[str]) -> str:
     cases = next(iter(found["doctors"].values()))["cases"]
     seeds = ", ".join(map(str, found["seeds"]))
     note = f"{cases:,} patients, seed{'s' if len(found['seeds']) > 1 else ''} {seeds}; {_by(found)}"
+    note = f"`{found['command']}`: {note}" if "command" in found else note
     return f"{_markdown(['', *(metric(name).title for name in measures)], rows)}\n\n{note}."
 
 

@@ -90,7 +90,7 @@ class MeaningIndex(NamedTuple):
     vectors: np.ndarray
 
     def nearest(self, request: str) -> list[int]:
-        """The entries whose best cosine is `least` or more and nobody else's is clearly more."""
+        """The nearest entry and all within .05 of it; none if the nearest is below `least`."""
         if not len(self.vectors):
             return []
         cosines = self.vectors @ self.meaning.asked(request)
@@ -128,9 +128,10 @@ class Matcher:
     `names` finds one by its exact name. A request means the item of the first step that fits:
 
     1. it is an item's name, question or synonym as a whole
-    2. it shares at least .6 of the words with a name or question
+    2. the words that it and a name or question have in common are .6 of those of both, or more
     3. all words of a name stand in it, else their stems, else those of a question or synonym: of
-       several, those with the most words; these go before a name that is a part of them
+       several, those with the most words; a longer one that holds the words of a name goes before
+       the name: "yellow sputum" before "sputum"
     4. with `meaning`, the item whose wording is nearest; of two that are equally near, neither
 
     What the request mentions to leave it out ("apart from the fever") does not count from step 2
@@ -213,7 +214,8 @@ class FactMatcher:
     """Finds the facts of one case that belong to no listed item.
 
     By the name of a fact's item as a whole or within the request, or by a synonym of that name,
-    then by shared words, then by meaning. Of one name all facts are found, else at most two.
+    then by shared words, then by meaning. Of one name all facts are found, by shared words at most
+    two, by meaning one or those that are equally near.
     """
 
     def __init__(
