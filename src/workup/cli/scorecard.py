@@ -22,8 +22,8 @@ def exam(
         list[str],
         typer.Argument(
             metavar="MODEL... [KEY=VALUE]...",
-            help="endpoint:NAME, a run or model folder, a hub id, smollm2, an anchor; then settings "
-            "of `workup evaluate`",
+            help="endpoint:NAME, a run or model folder, a hub id, smollm2, an anchor; then "
+            "settings of `workup evaluate`",
             autocompletion=complete.policies,
         ),
     ],

@@ -15,7 +15,7 @@ stands for the folder that the user names. The built-in suites are the YAML file
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -153,6 +153,18 @@ def placed(suite: Suite, spec: str, data: str | None) -> tuple[dict[str, str], l
         else:
             lacks.append(Lack(each, place))
     return found, lacks
+
+
+def filled(settings: Mapping[str, Any], data: str) -> dict[str, Any]:
+    """The settings with the folder `data` in place of `{data}` in their texts."""
+    return {
+        key: filled(value, data)
+        if isinstance(value, Mapping)
+        else value.replace(DATA, data)
+        if isinstance(value, str)
+        else value
+        for key, value in settings.items()
+    }
 
 
 def _place(cases: str) -> str:

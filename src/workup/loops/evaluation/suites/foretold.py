@@ -42,7 +42,9 @@ class Foretold:
         asked = turns + (settings.evaluation.probabilities == STATED)
         opening = _opening(evaluation)
         limit = settings.max_tokens or examination.max_tokens
-        end = settings.endpoints.get(evaluation.policy.label) if evaluation.policy.endpoint else None
+        end = (
+            settings.endpoints.get(evaluation.policy.label) if evaluation.policy.endpoint else None
+        )
 
         def money(said: int) -> float:
             read = sum(opening + turn * (said + REPLIED) for turn in range(asked))
@@ -86,7 +88,9 @@ def lines(loads: Sequence[Foretold], values: Mapping[str, Any]) -> list[str]:
     if price:
         budget = values.get("budget")
         rest = "" if budget is None else f"; the budget is {budget:g}"
-        rest += " and may end it early, with what was played kept" if budget and price > budget else ""
+        rest += (
+            " and may end it early, with what was played kept" if budget and price > budget else ""
+        )
         told.append(f"ahead   about {price:.2f}, at most {most:.2f}{rest}")
     how = (
         f"{PACE:g} tokens a second of local weights"

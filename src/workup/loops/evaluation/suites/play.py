@@ -15,8 +15,9 @@ from workup.core.errors import UserError
 from workup.doctors import strategies
 from workup.loops.evaluation import loop as evaluation
 from workup.loops.evaluation.arms import Steps, labels
-from workup.loops.evaluation.suites import Benchmark, Lack, Suite, placed, read
+from workup.loops.evaluation.suites import Benchmark, Lack, Suite, filled, placed, read
 from workup.loops.evaluation.suites.foretold import Foretold, lines
+from workup.report import scorecard
 from workup.report import suite as report
 from workup.report.live import Live
 from workup.runs import Run, versions
@@ -85,8 +86,12 @@ class Prepared:
         arms: list[Mapping[str, Any]] = []
         loads: list[Foretold] = []
         absent: list[str] = []
+        begun: set[str] = set()
         for arm in _arms(asked, suite, found):
             settings = _settings(arm)
+            if arm.benchmark.name in begun:  # its anchors play with the first doctor
+                how = settings.evaluation.model_copy(update={"anchors": False})
+                settings = settings.model_copy(update={"evaluation": how})
             try:
                 opened = _opened(arm, settings, account)
             except UserError as error:
@@ -94,9 +99,12 @@ class Prepared:
                     raise
                 absent.append(str(error))
                 continue
+            begun.add(arm.benchmark.name)
             restricted |= opened.source.restricted
             own = {"doctor": arm.doctor, "played_as": opened.label, "folder": arm.folder}
-            arms.append({**own, "benchmark": arm.benchmark.name, "settings": opened.asked(settings)})
+            arms.append(
+                {**own, "benchmark": arm.benchmark.name, "settings": opened.asked(settings)}
+            )
             loads.append(Foretold.of(opened))
             opened.supporting.close()
         if not arms:
@@ -171,7 +179,7 @@ def _refuse(asked: Asked, lacks: Sequence[Lack], found: int) -> None:
 
 
 def _arms(asked: Asked, suite: Suite, found: Mapping[str, str]) -> Iterator[Arm]:
-    """Benchmark by benchmark, every doctor with every strategy; anchors play with the first."""
+    """Benchmark by benchmark, every doctor with every strategy."""
     asked_strategy = in_full(asked.values.get("strategy"))
     named = _strategies(asked_strategy.get("name"))
     short = labels(list(dict.fromkeys(asked.doctors)))
@@ -181,18 +189,15 @@ def _arms(asked: Asked, suite: Suite, found: Mapping[str, str]) -> Iterator[Arm]
         if benchmark.name not in found:
             continue
         shared = _over(benchmark.settings, suite.settings)
+        shared = filled(shared, asked.data or "")
         own = {**_over(asked.values, shared), "cases": found[benchmark.name]}
-        first = True
         for policy, name in short.items():
             for strategy in named:
                 values = {**own, "policy": policy}
                 if strategy is not None:
                     values["strategy"] = _tuned(asked_strategy, strategy, named)
-                if not first:
-                    values["evaluation"] = {**(own.get("evaluation") or {}), "anchors": False}
                 doctor = f"{strategy} ({name})" if strategy else name
                 yield Arm(doctor, benchmark, found[benchmark.name], values, bool(asked.noted))
-                first = False
 
 
 def _strategies(given: Any) -> list[str | None]:
@@ -259,7 +264,10 @@ def _go_on(path: Path, live: Live, changes: Mapping[str, Any]) -> Run:
                 quiet.now = arm["benchmark"]
                 _play(run, arm, quiet, changes)
         finally:  # a budget that is spent, or Ctrl-C: what was played is shown all the same
-            live.table(report.summarise(run, seconds=time.monotonic() - began))
+            summary = report.summarise(run, seconds=time.monotonic() - began)
+            if scorecard.is_exam(run):
+                run.write_summary(summary | {"scorecard": scorecard.figures(run)})
+            live.table(summary)
             build_report(run)
             live.note(f"report  {run.report}")
     return Run.open(path)
