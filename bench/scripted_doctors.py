@@ -56,7 +56,9 @@ class Knowing:
     def asks(self, evidence: Evidence) -> Any:
         """The item that would tell most."""
         assert self.source.knowledge is not None
-        left = [item for item in self.source.items if item.name not in evidence]
+        few = {item.name for item in open_source("clinic:s", split=0).items}
+        open_ = [item for item in self.source.items if item.name not in evidence]
+        left = [item for item in open_ if item.name in few] or open_
         gains = self.source.knowledge.gains(evidence, [item.name for item in left])
         return left[int(np.argmax(gains))]
 
@@ -129,7 +131,7 @@ def read(known: Knowing, said: str, turns: int) -> str:
     return f"<diagnosis>{owner[1] if owner else title}</diagnosis>"
 
 
-def best_first(said: str, has: list[str]) -> list[tuple[str, int]]:
+def best_first(said: str, has: list[str]) -> list[tuple[str, float]]:
     found = {
         title: sum(f" {name}" in f" {listed}" for name in has) - len(listed.split(", ")) / 100
         for title, listed in PASSAGE.findall(said)

@@ -236,20 +236,17 @@ class Scorecard:
         told = []
         if ahead:
             told.append(f"Above the lowest reference at {sum(ahead)} of {len(ahead)} stations.")
-        for station in self.table.benchmarks:
-            gap = self._lost(doctor, station).estimate if station.against else None
+        for each in self.table.benchmarks:
+            gap = self._lost(doctor, each).estimate if each.against else None
             if gap is None or not (gap.low > 0 or gap.high < 0):
-                if gap is not None and station.name == RENAMED:
+                if gap is not None and each.name == RENAMED:
                     told.append("Whether it read or remembered: no difference is shown.")
                 continue
             verb = "Loses" if gap.mean > 0 else "Gains"
-            size = tables.gap_text("accuracy", gap.as_json()).lstrip("+−")
-            known = (
-                " It names what it remembers, not what it read."
-                if (station.name == RENAMED and gap.mean > 0)
-                else ""
-            )
-            told.append(f"{verb} {size} of accuracy with {station.gap}.{known}")
+            size = tables.gap_text("accuracy", gap.as_json())
+            told.append(f"{verb} accuracy with {each.gap}: {size}.")
+            if each.name == RENAMED and gap.mean > 0:
+                told.append("So it names what it remembers, and not what it read.")
         return told
 
     def chosen(self, doctor: Entrant) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -260,12 +257,12 @@ class Scorecard:
         and from the middle they are taken in turn, first one of each station.
         """
         rows = sorted(
-            (*_quality(o), place, o.case_id, name)
+            (_quality(o), place, o.case_id, name)
             for place, name in enumerate(doctor.runs)
             for o in doctor.outcomes[name]
             if o.correct is not None and not o.sample
         )
-        order = [(row[-1], row[-2]) for row in rows]
+        order = [(name, case) for _, _, case, name in rows]
         middle = sorted(range(len(order)), key=lambda k: abs(k - len(order) // 2))
         ways = {"worst": order, "typical": [order[k] for k in middle], "best": order[::-1]}
         taken: set[tuple[str, str]] = set()
@@ -432,7 +429,7 @@ def build(run: Run, *, transcripts: bool = False) -> Path:
 def meetings(card: Scorecard, doctor: Entrant) -> Iterator[tuple[str, list[Meeting]]]:
     """The chosen episodes of a doctor, group by group, each under its station's name."""
     for group, places in card.chosen(doctor):
-        found = []
+        found: list[Meeting] = []
         for station, case in places:
             run, label = doctor.runs[station]
             player = transcripts.Player(doctor.label, run, label)
