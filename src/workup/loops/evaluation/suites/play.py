@@ -87,7 +87,7 @@ class Prepared:
         loads: list[Foretold] = []
         absent: list[str] = []
         begun: set[str] = set()
-        for arm in _arms(asked, suite, found):
+        for arm in all_arms(asked, suite, found):
             settings = _settings(arm)
             if arm.benchmark.name in begun:  # its anchors play with the first doctor
                 how = settings.evaluation.model_copy(update={"anchors": False})
@@ -178,7 +178,7 @@ def _refuse(asked: Asked, lacks: Sequence[Lack], found: int) -> None:
     raise UserError(f"suite {asked.suite} lacks {count}{rest}\n  {told}")
 
 
-def _arms(asked: Asked, suite: Suite, found: Mapping[str, str]) -> Iterator[Arm]:
+def all_arms(asked: Asked, suite: Suite, found: Mapping[str, str]) -> Iterator[Arm]:
     """Benchmark by benchmark, every doctor with every strategy."""
     asked_strategy = in_full(asked.values.get("strategy"))
     named = _strategies(asked_strategy.get("name"))
