@@ -127,15 +127,17 @@ def read(known: Knowing, said: str, turns: int) -> str:
     ranked = best_first(said, has)
     title = ranked[0][0] if ranked else "unknown"
     # Where a document says whose picture a name is, that one is the disease.
-    owner = re.search(rf"\[\d+\] ([^\n]+)\n[^\n]*\b{re.escape(title)}\b", said)
+    owner = re.search(rf"\[\d+\] (\w+)\n[^\n]*\b{re.escape(title)}\b", said)
     return f"<diagnosis>{owner[1] if owner else title}</diagnosis>"
 
 
 def best_first(said: str, has: list[str]) -> list[tuple[str, float]]:
-    found = {
-        title: sum(f" {name}" in f" {listed}" for name in has) - len(listed.split(", ")) / 100
-        for title, listed in PASSAGE.findall(said)
-    }
+    """The diseases whose passages were read, the one first whose passages tell most of `has`."""
+    found: dict[str, float] = {}
+    for title, told in PASSAGE.findall(said):
+        name = title.rpartition(": ")[2]
+        fits = sum(f" {each}" in f" {told}".lower() for each in map(str.lower, has))
+        found[name] = found.get(name, 0.0) + fits - len(told.split(", ")) / 100
     return sorted(found.items(), key=lambda each: -each[1])
 
 

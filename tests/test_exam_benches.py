@@ -57,11 +57,11 @@ def test_a_station_elsewhere_scores_as_ours(
 
 
 def test_a_station_that_cannot_be_played_says_what_it_needs() -> None:
-    with pytest.raises(UserError, match="no station 'clinc s'. Did you mean 'clinic s'"):
+    with pytest.raises(UserError, match=r"no station 'clinc s'\. Did you mean 'clinic s'"):
         Bench.of_station("clinc s")
     with pytest.raises(UserError, match="MediQ: it needs files"):
         Bench.of_station("MediQ")
-    with pytest.raises(UserError, match="manner: it needs a model, roles.patient"):
+    with pytest.raises(UserError, match=r"manner: it needs a model, roles\.patient"):
         Bench.of_station("manner")
 
 

@@ -116,7 +116,7 @@ class Scorecard:
             rows = [(name, o) for name in each.runs for o in each.outcomes[name]]
             values, cases = [of(o) for _, o in rows], [(name, o.case_id) for name, o in rows]
             found = macro(values, cases, [name for name, _ in rows], bounds=SHARE, seed=each.seed)
-            peak = max(each.runs, key=lambda name: _mean(map(of, each.outcomes[name])), default="")
+            peak = max(each.runs, key=partial(_most, each, of), default="")
             known = not math.isnan(found.mean)
             text = plus_minus("accuracy", found) if known else DASH
             link = self.link(each, peak) if peak else ""
@@ -127,7 +127,7 @@ class Scorecard:
 
     def parts(self) -> Iterator[ScorePart]:
         """The parts in their order, those without a row left out."""
-        every = [each.name for each in self.table.benchmarks]
+        plain = [each.name for each in self.table.benchmarks if not each.against]
         accuracy = [self.row(b.name, "accuracy", "", b.tests) for b in self.table.benchmarks]
         apart = [b for b in self.table.benchmarks if b.against]
         yield ScorePart(
@@ -151,9 +151,9 @@ class Scorecard:
             rows = [
                 self.row(station, name, f"{metric(name).title}, {station}")
                 for name in names
-                for station in every
+                for station in plain
             ]
-            more = [self.covered(each) for each in every] if title == "Stopping" else []
+            more = [self.covered(each) for each in plain] if title == "Stopping" else []
             yield ScorePart(title, about, _kept([*rows, *more]))
         yield ScorePart(
             "Form",
@@ -242,9 +242,11 @@ class Scorecard:
                 if gap is not None and each.name == RENAMED:
                     told.append("Whether it read or remembered: no difference is shown.")
                 continue
-            verb = "Loses" if gap.mean > 0 else "Gains"
-            size = tables.gap_text("accuracy", gap.as_json())
-            told.append(f"{verb} accuracy with {each.gap}: {size}.")
+            verb = "lower" if gap.mean > 0 else "higher"
+            size, *ends = (share(abs(v)) for v in (gap.mean, gap.low, gap.high))
+            told.append(
+                f"With {each.gap} its accuracy is {verb} by {size} [{', '.join(sorted(ends))}]."
+            )
             if each.name == RENAMED and gap.mean > 0:
                 told.append("So it names what it remembers, and not what it read.")
         return told
@@ -335,9 +337,10 @@ def _kept(rows: Any) -> list[ScoreRow]:
     return [each for each in rows if each is not None]
 
 
-def _mean(values: Any) -> float:
-    known = [each for each in values if each is not None]
-    return sum(known) / len(known) if known else 0.0
+def _most(doctor: Entrant, of: Callable[[Outcome], float | None], station: str) -> float:
+    """The mean of `of` at a station; below any where it is undefined."""
+    known = [v for o in doctor.outcomes[station] if (v := of(o)) is not None]
+    return sum(known) / len(known) if known else -math.inf
 
 
 def _quality(o: Outcome) -> tuple[float, ...]:
@@ -363,7 +366,15 @@ def figures(run: Run) -> dict[str, Any]:
         {
             "title": part.title,
             "rows": [
-                {"name": row.name, "about": row.about, "figures": _row_json(heads, row)}
+                {
+                    "name": row.name,
+                    "about": row.about,
+                    "figures": {
+                        head: {**own.estimate.as_json(), "link": own.link, "who": own.note or head}
+                        for head, own in zip(heads, row.figures, strict=True)
+                        if own.estimate is not None
+                    },
+                }
                 for row in part.rows
             ],
         }
@@ -374,14 +385,6 @@ def figures(run: Run) -> dict[str, Any]:
     told = {each.label: card.short(each) for each in card.doctors}
     shown = {each.label: dict(card.chosen(each)) for each in card.doctors}
     return {"parts": parts, "wins": wins, "short": told, "transcripts": shown}
-
-
-def _row_json(heads: Sequence[str], row: ScoreRow) -> dict[str, Any]:
-    return {
-        head: {**figure.estimate.as_json(), "link": figure.link, "who": figure.note or head}
-        for head, figure in zip(heads, row.figures, strict=True)
-        if figure.estimate is not None
-    }
 
 
 def _heads(card: Scorecard) -> list[str]:
@@ -410,7 +413,7 @@ def build(run: Run, *, transcripts: bool = False) -> Path:
         "command": run.versions.get("command"),
         "notes": [*unfinished, *noted(run)],
         "left_out": [note for note in exam["notes"] if note.startswith(LEFT_OUT)],
-        "warnings": warned(suite_figures(card.table)),
+        "warnings": grouped(warned(suite_figures(card.table))),
         "heads": _heads(card),
         "short": [(each.label, card.short(each)) for each in card.doctors],
         "parts": [part for part in card.parts() if part.rows],
@@ -424,6 +427,16 @@ def build(run: Run, *, transcripts: bool = False) -> Path:
     }
     write_whole(run.report, render("scorecard.html", **content), private=run.restricted)
     return run.report
+
+
+def grouped(warnings: Sequence[str]) -> list[str]:
+    """The warnings "WHO: SHARE % of …", those that differ in who and share alone as one."""
+    found: dict[str, list[str]] = {}
+    for line in warnings:
+        who, _, said = line.partition(": ")
+        number, percent, rest = said.partition(" % ")
+        found.setdefault(rest, []).append(f"{who}, {number}{percent}".rstrip())
+    return [f"{'; '.join(each)} {rest}" for rest, each in found.items()]
 
 
 def meetings(card: Scorecard, doctor: Entrant) -> Iterator[tuple[str, list[Meeting]]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workup.cases import open_source
-from workup.cases.files import evenly_spaced
+from workup.cases.files import evenly_spaced, every_case
 from workup.core.case import Case
 from workup.core.errors import unknown
 from workup.core.leaks import Mask
@@ -68,7 +68,7 @@ def own_station(cases: str, environment: dict[str, Any]) -> tuple[Benchmark, lis
     settings = {"environment": {**({} if "name" in environment else usual), **environment}}
     named = {"name": OWN, "cases": cases, "domain": "in-domain", "settings": settings}
     made = Benchmark.model_validate({**named, "tests": "the user's own cases"})
-    looked = evenly_spaced(source.test or source.train, LOOKED)
+    looked = evenly_spaced(every_case(source).test, LOOKED)
     count = sum(tells_diagnosis(case) for case in looked)
     told = (
         f"{OWN}: {count:,} of {len(looked):,} cases name their diagnosis in the presentation, so "
