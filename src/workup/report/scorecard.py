@@ -256,7 +256,8 @@ class Scorecard:
 
         Episodes are ordered: wrong before right, without a diagnosis before with one, more
         unreadable turns first, less told a question first, more questions first. From either end
-        and from the middle they are taken in turn, first one of each station.
+        and from the middle they are taken in turn, of those that are as right as the first one
+        of each station before a second.
         """
         rows = sorted(
             (_quality(o), place, o.case_id, name)
@@ -265,14 +266,16 @@ class Scorecard:
             if o.correct is not None and not o.sample
         )
         order = [(name, case) for _, _, case, name in rows]
+        right = {(name, case): quality[0] for quality, _, case, name in rows}
         middle = sorted(range(len(order)), key=lambda k: abs(k - len(order) // 2))
         ways = {"worst": order, "typical": [order[k] for k in middle], "best": order[::-1]}
         taken: set[tuple[str, str]] = set()
         found = []
         for group, most in SHOWN:
             free = [each for each in ways[group] if each not in taken]
-            first = {station: (station, case) for station, case in reversed(free)}
-            spread = [each for each in free if first[each[0]] == each]
+            alike = [each for each in free if right[each] == right[free[0]]]
+            first = {station: (station, case) for station, case in reversed(alike)}
+            spread = [each for each in alike if first[each[0]] == each]
             own = [*spread, *(each for each in free if each not in spread)][:most]
             taken |= set(own)
             found.append((group, own))
