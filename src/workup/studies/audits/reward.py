@@ -17,8 +17,8 @@ from pydantic import Field
 
 from workup.cases.files import evenly_spaced
 from workup.core.case import Case, Source
-from workup.core.episode import DIAGNOSE, Ending
-from workup.core.errors import UserError
+from workup.core.episode import DIAGNOSE
+from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Environment, Scorer
 from workup.core.stages import GrpoStage
 from workup.core.statistics import Estimate, interval
@@ -32,6 +32,7 @@ from workup.models import samplers
 from workup.rl.interaction import Interaction
 from workup.rl.running import run_to_end
 from workup.roles.judges.verdicts import Verdicts
+from workup.runs import Record
 from workup.runs.policies import resolve
 from workup.runs.settings import Settings as TrainingSettings
 from workup.runs.settings import with_user_config
@@ -213,7 +214,6 @@ class RewardAudit(Result):
     n: int
     seed: int
     rows: tuple[ForgedPay, ...]
-    lost: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -238,7 +238,12 @@ class RewardAudit(Result):
 
     def notes(self) -> Sequence[str]:
         pay = [f"{row.method} pays an episode that {row.forgery}" for row in self.rows if row.pays]
-        return [*(pay or ["nothing undeserved pays"]), *self.lost]
+        lost = [
+            f"{row.method}, {row.forgery}: {row.more.missing} cases have no score"
+            for row in self.rows
+            if row.more.missing
+        ]
+        return [*(pay or ["nothing undeserved pays"]), *lost]
 
 
 def plan_of(method: str, settings: Settings) -> Plan:
@@ -273,10 +278,16 @@ async def paid(examination: Examination, case: Case, said: Sequence[Sequence[str
                 await played.say(text)
         played.leave()
         records.append(await judged(examination, verdicts, "forged", played.episode))
-    found = await scored(examination, verdicts, records)
-    return [
-        None if r.episode.ending is Ending.FAILED or not r.score else r.score.total for r in found
-    ]
+    return [await _worth(examination, verdicts, record) for record in records]
+
+
+async def _worth(examination: Examination, verdicts: Verdicts, record: Record) -> float | None:
+    """The return of one episode, each scored by itself: one that a model gives up on is lost."""
+    try:
+        (found,) = await scored(examination, verdicts, [record])
+    except RolloutError:
+        return None
+    return found.score.total if found.score else None
 
 
 def audit(method: str, plan: Plan, settings: Settings, tick: Callable[[], None]) -> list[ForgedPay]:

@@ -266,8 +266,12 @@ def _go_on(path: Path, live: Live, changes: Mapping[str, Any]) -> Run:
         finally:  # a budget that is spent, or Ctrl-C: what was played is shown all the same
             summary = report.summarise(run, seconds=time.monotonic() - began)
             if scorecard.is_exam(run):
-                run.write_summary(summary | {"scorecard": scorecard.figures(run)})
-            live.table(summary)
+                found = scorecard.figures(run)
+                run.write_summary(summary | {"scorecard": found})
+                for doctor, told in found["short"].items():
+                    live.note(f"{doctor}: {' '.join(told)}")
+            else:
+                live.table(summary)
             build_report(run)
             live.note(f"report  {run.report}")
     return Run.open(path)
