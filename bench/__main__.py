@@ -19,6 +19,7 @@ from bench.figures import table
 NAMES = (
     "rollout",
     "step",
+    "openings",
     "warming",
     "memory",
     "startup",
