@@ -22,7 +22,7 @@ from workup.core.errors import BudgetError, UserError
 from workup.environments.base.anchors import RandomDoctor
 from workup.environments.consultation import Consultation
 from workup.loops.evaluation.suites import stations
-from workup.metrics.extra import MeasuredWorld, open_measures
+from workup.metrics.extra import MeasuredWorld, open_measures, take
 from workup.metrics.reading import reader_of
 from workup.report import scorecard
 from workup.report.suite import opened
@@ -223,7 +223,8 @@ def test_what_a_question_told_is_the_sum_of_what_its_answers_told() -> None:
             for k in range(len(past) + 1)
         ]
         steps = [math.log2(b / a) for a, b in pairwise(chances)]
-        found = run_to_end(measure(episode, True))["informed"]
+        _, values = run_to_end(take([measure], episode, True))
+        found = values["informed"]
         assert found == pytest.approx(sum(steps) / len(steps))
 
 

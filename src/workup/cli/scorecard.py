@@ -60,7 +60,6 @@ def exam(
     """Examine models at fixed stations: a scorecard."""
     from workup.loops.evaluation.suites import play
     from workup.report import live
-    from workup.runs.folder import is_run
 
     if quick and standard:
         raise UserError("--quick and --standard exclude each other; leave one out")
@@ -76,14 +75,22 @@ def exam(
             for line in play.foretell(play.Prepared.of(asked)):
                 view.note(line)
             return
-        try:
-            if is_run(folder):
-                play.resume(folder, view, _changes(folder, asked.noted, budget))
-            else:
-                play.start(asked, folder, view)
-        except BudgetError as error:
-            more = f"the same command with a larger --budget goes on ({folder})"
-            raise BudgetError(f"{error}; {more}") from None
+        _go(asked, folder, budget, view)
+
+
+def _go(asked: Any, folder: Path, budget: float | None, view: Any) -> None:
+    """Starts the exam, or goes on with it."""
+    from workup.loops.evaluation.suites import play
+    from workup.runs.folder import is_run
+
+    try:
+        if is_run(folder):
+            play.resume(folder, view, _changes(folder, asked.noted, budget))
+        else:
+            play.start(asked, folder, view)
+    except BudgetError as error:
+        more = f"the same command with a larger --budget goes on ({folder})"
+        raise BudgetError(f"{error}; {more}") from None
 
 
 def _values(words: Sequence[str], budget: float | None) -> dict[str, Any]:

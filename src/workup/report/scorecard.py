@@ -37,7 +37,7 @@ SHOWN = (("worst", 3), ("typical", 4), ("best", 3))
 
 
 @dataclass(frozen=True)
-class Figure:
+class ScoreFigure:
     """One figure of one doctor; `link` leads to its episodes, relative to the page."""
 
     text: str
@@ -53,7 +53,7 @@ class ScoreRow:
 
     name: str
     about: str
-    figures: Sequence[Figure]
+    figures: Sequence[ScoreFigure]
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ class Scorecard:
         )
         return ScoreRow(title or station, about, [first, *ours, last])
 
-    def _figure(self, entrant: Entrant | None, station: str, name: str) -> Figure:
+    def _figure(self, entrant: Entrant | None, station: str, name: str) -> ScoreFigure:
         found = None if entrant is None else entrant.level(station, name)
         if entrant is None or found is None or math.isnan(found.mean):
-            return Figure(DASH)
+            return ScoreFigure(DASH)
         bar = tables.bar(found, 1.0) if metric(name).share else None
-        return Figure(plus_minus(name, found), found, self.link(entrant, station), bar)
+        return ScoreFigure(plus_minus(name, found), found, self.link(entrant, station), bar)
 
     def link(self, entrant: Entrant, station: str) -> str:
         """Where the episodes stand that a figure is made of."""
@@ -120,8 +120,8 @@ class Scorecard:
             known = not math.isnan(found.mean)
             text = plus_minus("accuracy", found) if known else DASH
             link = self.link(each, peak) if peak else ""
-            made.append(Figure(text, found if known else None, link, tables.bar(found, 1.0)))
-        return ScoreRow(title, about, [Figure(""), *made, Figure("")])
+            made.append(ScoreFigure(text, found if known else None, link, tables.bar(found, 1.0)))
+        return ScoreRow(title, about, [ScoreFigure(""), *made, ScoreFigure("")])
 
     # --- the parts ---------------------------------------------------------------------------
 
@@ -166,17 +166,19 @@ class Scorecard:
         made = [self._lost(each, station) for each in (*self.doctors, self.ends(station.name)[1])]
         if all(each.estimate is None for each in made[:-1]):
             return None
-        return ScoreRow(station.gap, f"{station.against} − {station.name}", [Figure(""), *made])
+        return ScoreRow(
+            station.gap, f"{station.against} − {station.name}", [ScoreFigure(""), *made]
+        )
 
-    def _lost(self, entrant: Entrant | None, station: EvaluatedBenchmark) -> Figure:
+    def _lost(self, entrant: Entrant | None, station: EvaluatedBenchmark) -> ScoreFigure:
         if entrant is None or not {station.name, station.against} <= entrant.runs.keys():
-            return Figure(DASH)
+            return ScoreFigure(DASH)
         before, after = (entrant.outcomes[name] for name in (station.against, station.name))
         found = difference(before, after, "accuracy", entrant.seed)
         note = entrant.label if entrant.anchor else ""
         star = " *" if found.low > 0 or found.high < 0 else ""
         text = tables.gap_text("accuracy", found.as_json()) + star
-        return Figure(text, found, self.link(entrant, station.name), note=note)
+        return ScoreFigure(text, found, self.link(entrant, station.name), note=note)
 
     def covered(self, station: str) -> ScoreRow | None:
         """How often a set with a promised coverage held the truth; None with too few cases."""
@@ -185,9 +187,9 @@ class Scorecard:
             return None
         title = f"truth in the set of {share(1 - ALPHA)}, {station}"
         about = "split conformal: every second case calibrates, the others are tested"
-        return ScoreRow(title, about, [Figure(""), *made, Figure("")])
+        return ScoreRow(title, about, [ScoreFigure(""), *made, ScoreFigure("")])
 
-    def _covered(self, entrant: Entrant, station: str) -> Figure:
+    def _covered(self, entrant: Entrant, station: str) -> ScoreFigure:
         known = [
             (score, o.case_id)
             for o in entrant.outcomes.get(station, ())
@@ -195,12 +197,12 @@ class Scorecard:
         ]
         held, tested = known[::2], known[1::2]
         if len(held) < LEAST or not tested:
-            return Figure(DASH)
+            return ScoreFigure(DASH)
         limit = threshold([score for score, _ in held], ALPHA)
         inside = [float(score <= limit) for score, _ in tested]
         found = interval(inside, [case for _, case in tested], bounds=SHARE, seed=entrant.seed)
         bar = tables.bar(found, 1.0)
-        return Figure(plus_minus("in_set", found), found, self.link(entrant, station), bar)
+        return ScoreFigure(plus_minus("in_set", found), found, self.link(entrant, station), bar)
 
     # --- several models, and words -----------------------------------------------------------
 
