@@ -69,12 +69,10 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
     ) -> None:
         rows = Dataset.from_dict({"prompt": [""]})  # never read, but TRL wants one
         super().__init__(reward_funcs=_no_reward, train_dataset=rows, **kwargs)
-        self.collect, self.ref_model, self.beta, self.micro_batch = (
-            collect,
-            reference,
-            beta,
-            micro_batch,
-        )
+        self.collect = collect
+        self.ref_model = reference
+        self.beta = beta
+        self.micro_batch = micro_batch
         self._parts: list[MicroBatch] = []
         self._totals = {"sequences": 1, "tokens": 1}
         self._shares: Iterator[float] = iter(())  # of the update's tokens, by micro-batch
