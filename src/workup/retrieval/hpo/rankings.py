@@ -147,9 +147,9 @@ def _has_terms(source: Source) -> bool:
 def _opened(place: str, mark: str) -> tuple[HpoRelease, Similarity, LikelihoodRatio]:
     """The release, and what ranks its diseases by terms; `mark` tells it from a later one."""
     from workup.retrieval.hpo import phenotypes
-    from workup.retrieval.hpo.release import HpoRelease
+    from workup.retrieval.hpo.documents import open_release
 
-    release = HpoRelease.open(place)
+    release = open_release(place)
     profiles = phenotypes.Profiles(release)
     return release, phenotypes.Similarity(profiles), phenotypes.LikelihoodRatio(profiles)
 
