@@ -3,11 +3,13 @@
     python -m docs.site.results                      renders every table anew (`make results`)
     python -m docs.site.results NAME RUN…            keeps the figures of run folders first
     python -m docs.site.results NAME FOLDER          the same of a folder of `workup claims`
+    python -m docs.site.results NAME FILE            the same of a study's or an audit's numbers
 
 Runs that are named together differ by their seed alone, and are pooled. A page shows a table where
 it has two comments; what stands between them is rendered:
 
     <!-- result NAME doctors accuracy questions -->  the doctors of runs, with these measures
+    <!-- result NAME table NUMBER -->                a table of a study, from 1
     <!-- result claims -->                           all papers, with the number of each verdict
     <!-- end of result -->
 
@@ -53,6 +55,9 @@ def take(name: str, folders: Sequence[Path]) -> dict[str, Any]:
         raise UserError(f"'{name}': name a result in small letters, digits and hyphens")
     if len(folders) == 1 and (file := folders[0] / f"{CLAIMS}.json").exists():
         return dict(json.loads(file.read_text(encoding="utf-8")))
+    if len(folders) == 1 and folders[0].is_file():
+        found = json.loads(folders[0].read_text(encoding="utf-8"))
+        return {"kind": "study", **{key: found[key] for key in ("command", "made", "tables")}}
     runs = [Run.open(folder) for folder in folders]
     for run in runs:
         if not run.summary:
@@ -88,11 +93,22 @@ def table(words: str, beside: Path) -> str:
     name, *rest = words.split()
     if name == CLAIMS and not rest:
         return _papers(beside)
-    if len(rest) < 2 or rest[0] != "doctors":
-        raise UserError(f"{beside}: 'result {words}': write NAME doctors MEASURE…, or claims")
+    if len(rest) < 2 or rest[0] not in ("doctors", "table"):
+        raise UserError(
+            f"{beside}: 'result {words}': write NAME doctors MEASURE…, NAME table NUMBER, or claims"
+        )
     if not (file := KEPT / f"{name}.json").exists():
         raise UserError(f"{beside}: 'result {words}': there is no results/{name}.json")
-    return _doctors(json.loads(file.read_text(encoding="utf-8")), rest[1:])
+    found = json.loads(file.read_text(encoding="utf-8"))
+    return (_doctors if rest[0] == "doctors" else _study)(found, rest[1:])
+
+
+def _study(found: Mapping[str, Any], number: Sequence[str]) -> str:
+    """One table of a study's numbers, without the zeros before points."""
+    shown = found["tables"][int(number[0]) - 1]
+    rows = [[re.sub(r"(?<!\d)0(?=\.\d)", "", each) for each in row] for row in shown["rows"]]
+    table = _markdown(shown["headings"], rows, words=shown["words"])
+    return f"{table}\n\n{shown['title']}; {_by(found)}."
 
 
 def _doctors(found: Mapping[str, Any], measures: Sequence[str]) -> str:

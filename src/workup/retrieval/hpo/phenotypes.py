@@ -8,7 +8,7 @@ made anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -74,13 +74,11 @@ class Profiles:
 
     def annotated(self, disease: str, own: frozenset[str] = NOBODYS) -> bool:
         """Whether any finding of the disease is left without what rests on `own` alone."""
-        return disease in self.row and bool(self._profile(disease, own))
+        return disease in self.row and bool(self._shares(disease, own))
 
     def findings(self, disease: str, own: frozenset[str] = NOBODYS) -> int:
         """How many terms are stated of the disease, without what rests on `own` alone."""
-        rows = self._release.diseases[disease].annotations
-        kept = (each for each in rows if each.aspect in ASPECTS and not each.rests_on(own))
-        return len({each.term for each in kept if each.share != 0})
+        return len(self._shares(disease, own))
 
     def _above(self, column: int) -> NDArray[np.intp]:
         """The columns of a term and of everything that it is a kind of."""
@@ -89,27 +87,37 @@ class Profiles:
 
     def _matrix(self, diseases: Sequence[str], own: frozenset[str]) -> csr_array:
         """The rows of these diseases."""
-        profiles = [self._profile(disease, own) for disease in diseases]
+        return self._rows([self._profile(disease, own) for disease in diseases])
+
+    def stated(self, diseases: Sequence[str], own: frozenset[str] = NOBODYS) -> csr_array:
+        """The same rows with the stated terms alone, without those that they are kinds of."""
+        return self._rows([self._shares(disease, own) for disease in diseases])
+
+    def _rows(self, profiles: Sequence[Mapping[int, float]]) -> csr_array:
+        """A row for each mapping of column → share."""
         starts = np.cumsum([0, *map(len, profiles)])
         columns = [column for profile in profiles for column in profile]
         values = [share for profile in profiles for share in profile.values()]
-        shape = (len(diseases), len(self.terms))
+        shape = (len(profiles), len(self.terms))
         return csr_array((np.array(values, float), np.array(columns, int), starts), shape=shape)
 
     def _profile(self, disease: str, own: frozenset[str]) -> dict[int, float]:
         """Column → P(term | disease), of the terms that any annotation implies."""
+        profile: dict[int, float] = {}
+        for stated, share in self._shares(disease, own).items():
+            for column in self.above(stated).tolist():
+                profile[column] = max(profile.get(column, 0.0), share)
+        return profile
+
+    def _shares(self, disease: str, own: frozenset[str]) -> dict[int, float]:
+        """Column → share of the patients, of the terms that an annotation states."""
         stated: dict[str, list[Annotation]] = {}
         withheld = self.withheld | own
         for each in self._release.diseases[disease].annotations:
-            if each.aspect in ASPECTS and not each.rests_on(withheld):
+            if each.aspect in ASPECTS and each.term in self.column and not each.rests_on(withheld):
                 stated.setdefault(each.term, []).append(each)
-        profile: dict[int, float] = {}
-        for term, rows in stated.items():
-            share = pooled(rows)
-            if term in self.column and share > 0:
-                for column in self.above(self.column[term]).tolist():
-                    profile[column] = max(profile.get(column, 0.0), share)
-        return profile
+        shares = {self.column[term]: pooled(rows) for term, rows in stated.items()}
+        return {column: share for column, share in shares.items() if share > 0}
 
 
 def pooled(rows: Sequence[Annotation]) -> float:

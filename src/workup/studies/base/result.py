@@ -20,6 +20,7 @@ from workup.core.statistics import Estimate
 from workup.report.rendering import render
 from workup.report.sheets import Sheet
 from workup.runs.files import clear_errors, write_whole
+from workup.runs.machine import MADE, versions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,7 +124,15 @@ class Result(ABC):
         """
         with clear_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        numbers = {"study": name, "command": command, **self.as_json()}
+        about = versions({}, command)
+        made = {key: about[key] for key in MADE if about[key] is not None}
+        tables = [
+            {"title": each.title, "headings": each.headings, "rows": each.rows, "words": each.words}
+            for section in self.sections()
+            for each in section.sheets
+        ]
+        numbers = {"study": name, "command": command, "made": made, **self.as_json()}
+        numbers["tables"] = tables
         text = printable(json.dumps(numbers, ensure_ascii=False, indent=2))
         write_whole(folder / f"{name}.json", f"{text}\n")
         about = {"title": self.title, "facts": self.facts, "sections": self.sections()}
