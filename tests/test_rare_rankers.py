@@ -19,9 +19,8 @@ from workup.cases import open_source
 from workup.cases.publications import excluded
 from workup.core.errors import UserError
 from workup.core.leaks import without_subtype
+from workup.retrieval.hpo import RATIO, WORDS
 from workup.retrieval.hpo.phenotypes import (
-    RATIO,
-    WORDS,
     LikelihoodRatio,
     PatientFindings,
     Profiles,

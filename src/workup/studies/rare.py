@@ -26,13 +26,10 @@ from workup.core.errors import UserError
 from workup.core.leaks import without_subtype
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.core.text import normalise
+from workup.retrieval.hpo import CHANCE, RATIO, SIMILAR, WORDS
 from workup.retrieval.hpo.documents import documents, open_release
 from workup.retrieval.hpo.phenotypes import (
-    CHANCE,
     NOBODYS,
-    RATIO,
-    SIMILAR,
-    WORDS,
     LikelihoodRatio,
     PatientFindings,
     Profiles,
@@ -230,8 +227,8 @@ class Rare(Result):
         untold = len(self._in(UNTOLD))
         unknown = (
             f"Of {untold:,} patients no publication is known. Nothing of their own can be left "
-            f"out, so they stand in a table of their own; '{TESTED}' leaves out the known "
-            "publications alone."
+            f"out, so they stand in a table of their own, a disease without annotations counted as "
+            f"missed; '{TESTED}' leaves out the known publications alone."
         )
         return [
             *([unknown] if untold else []),
@@ -254,11 +251,12 @@ def ranked(source: Source, place: str, n: int, seed: int, tick: Callable[[], Non
     placed: list[RankedCase] = []
     left_out: Counter[str] = Counter()
     for case in evenly_spaced(source.test, n):
-        disease = next((code for code in case.truth.codes if code.startswith(DATABASE)), "")
-        if why := ranking.unscored(disease, publications(case)):
+        codes = [code for code in case.truth.codes if code.startswith(DATABASE)]
+        if why := ranking.unscored("".join(codes[:1]), publications(case)):
             left_out[why] += 1
         else:
-            placed.append(RankedCase(case.id, disease, ranking.ranks(case, disease)))
+            name = case.truth.codes[0] if case.truth.codes else ""
+            placed.append(RankedCase(case.id, name, ranking.ranks(case, codes)))
         tick()
     if not placed:
         reasons = "; ".join(f"{count:,}: {why}" for why, count in left_out.items())
@@ -289,19 +287,23 @@ class Ranking:
             self._series_of[id] = name
 
     def unscored(self, disease: str, own: frozenset[str]) -> str:
-        """Why a case of this disease is not scored; "" if it is."""
+        """Why a case of this disease is not scored; "" if it is.
+
+        Without a known publication every case is scored, one whose disease is not annotated as
+        missed: it has one state, so that no other one has to score it too.
+        """
+        if not own:
+            return ""
         if not disease:
             return UNNAMED
         if not self._whole.annotated(disease):
             return UNKNOWN
-        if not own:
-            return ""
         if not self._whole.annotated(disease, own):
             return NOTHING[OWN]
         return "" if self._rest.annotated(disease) else NOTHING[TESTED]
 
-    def ranks(self, case: Case, disease: str) -> dict[tuple[str, str], TruthRank]:
-        """Where each ranker has the disease in each state, or in UNTOLD alone."""
+    def ranks(self, case: Case, codes: Sequence[str]) -> dict[tuple[str, str], TruthRank]:
+        """Where each ranker has the first disease of these codes in each state, or in UNTOLD."""
         facts = (*case.given, *case.truth.facts)
         present = tuple(fact.id for fact in facts)
         found: dict[tuple[str, str], TruthRank] = {}
@@ -317,14 +319,16 @@ class Ranking:
             }
             for ranker, each in scores.items():
                 order = ordered(each, self._seed, case.id)
-                found[state, ranker] = self._rank(order, disease)
+                found[state, ranker] = self._rank(order, codes)
             hidden = self._tested if state == TESTED else own
             rows = [self._whole.row[id] for id in named(passages, hidden, self._release)]
-            found[state, WORDS] = self._rank(np.array(rows, int), disease)
+            found[state, WORDS] = self._rank(np.array(rows, int), codes)
         return found
 
-    def _rank(self, order: NDArray[np.intp], disease: str) -> TruthRank:
-        own, series = [self._whole.row[disease]], self._series[self._series_of[disease]]
+    def _rank(self, order: NDArray[np.intp], codes: Sequence[str]) -> TruthRank:
+        annotated = [code for code in codes if code in self._whole.row]
+        own = [self._whole.row[code] for code in annotated]
+        series = [row for code in annotated for row in self._series[self._series_of[code]]]
         hits = [np.flatnonzero(np.isin(order, rows)) for rows in (own, series)]
         return TruthRank(*(int(places[0]) + 1 if len(places) else 0 for places in hits))
 

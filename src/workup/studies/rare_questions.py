@@ -53,7 +53,7 @@ class Settings(SourceSettings):
 
 @dataclass(frozen=True, slots=True)
 class AskedCase:
-    """One patient: for each doctor the truth's place and the findings known, by questions from 0."""
+    """One patient: each doctor's rank of the truth and known findings, after 0, 1 … questions."""
 
     case: str
     disease: str
@@ -116,16 +116,15 @@ class RareQuestions(Result):
         def share(k: int) -> Callable[[int, str], str]:
             return lambda at, doctor: plain(self.top(doctor, at, k))
 
+        named: dict[str, Callable[[str], str]] = {"questions": lambda doctor: doctor}
         tables = [
-            sheet(f"Top-{k}", DOCTORS, {"questions": str, **for_each(shown, share(k))})
-            for k in PLACES
+            sheet(f"Top-{k}", DOCTORS, {**named, **for_each(shown, share(k))}) for k in PLACES
         ]
 
         def count(at: int, doctor: str) -> str:
             return plain(self.known(doctor, at), 1)
 
-        known = {"questions": str, **for_each(shown, count)}
-        tables.append(sheet("Findings known", DOCTORS, known))
+        tables.append(sheet("Findings known", DOCTORS, {**named, **for_each(shown, count)}))
         return [Section("Ranks of the truth", tables, self._curves)]
 
     def _curves(self) -> Markup:

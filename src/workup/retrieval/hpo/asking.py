@@ -91,7 +91,8 @@ class TermQuestions:
         """P(d) for each disease."""
         scores = τ * self.ratio.scores(findings)
         likely: Array = np.exp(scores - scores.max())
-        return likely / likely.sum()
+        likely /= likely.sum()
+        return likely
 
     def best(self, known: AskedTerms, most: int = 0) -> int | None:
         """The column of the term to ask for; None where none is left.
@@ -104,10 +105,10 @@ class TermQuestions:
 
     def gains(self, known: AskedTerms, most: int = 0) -> Array:
         """G for each term, in nats; 0 for one that is settled."""
-        told = [self.profiles.above(c) for c in self.profiles.columns(known.findings.present)]
         open_ = np.ones(len(self.profiles.terms))
-        for columns in (*told, list(known.settled)):
-            open_[columns] = 0
+        open_[list(known.settled)] = 0
+        for column in self.profiles.columns(known.findings.present):
+            open_[self.profiles.above(column)] = 0
         nats, expected = self._information(known.findings)
         gains: Array = self._kinds @ (nats * open_)
         if most:

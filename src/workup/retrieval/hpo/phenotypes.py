@@ -26,10 +26,6 @@ from workup.rl.rollout import seed_key
 Array = NDArray[np.float64]
 NOBODYS: frozenset[str] = frozenset()
 
-CHANCE, SIMILAR = "chance", "phenotype similarity"
-WORDS, RATIO = "BM25 on the findings", "likelihood ratio"
-"""What tables call the rankers."""
-
 UNTOLD = 0.5
 """Prior mean of P(finding | disease): it smooths small counts, and stands where none is known."""
 

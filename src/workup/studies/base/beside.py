@@ -138,7 +138,7 @@ class Beside(Result):
         }
         gaps = {
             "paired difference": lambda pair: f"{pair[0]} − {pair[1]}",
-            **for_each(PLACES, lambda k, p: signed(self.gap(cases, *p, k), 3), "top-{}"),
+            **for_each(PLACES, lambda k, p: signed(self.gap(cases, p[0], p[1], k), 3), "top-{}"),
         }
         right = {k: self._right(cases, table, k) for k in PLACES}
         who = {
