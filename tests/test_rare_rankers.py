@@ -279,6 +279,7 @@ def test_the_command_writes_numbers_and_a_page(tmp_path: Path, folder: Path, cal
     status, _, told = call(*words, f"release={tmp_path}")
     assert status == 2
     assert "has no hp.obo" in told
-    none = patients(tmp_path / "n.jsonl", patient("x", ("OMIM:77", "Nowhere"), RED, FIT))
+    elsewhere = patient("x", ("OMIM:77", "Nowhere"), RED, FIT, pmid="PMID:9")
+    none = patients(tmp_path / "n.jsonl", elsewhere)
     with pytest.raises(UserError, match=r"scored \(1: its disease is not"):
         ranked(open_source(none), str(folder), 10, 0, lambda: None)

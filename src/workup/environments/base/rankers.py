@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain
 
-from workup.cases.publications import publications
 from workup.core.case import Case, Source
 from workup.core.episode import ASK, Completion, Message, Turn
 from workup.core.ports import Act, Doctor, Environment, Sampling
@@ -82,9 +81,6 @@ class TermDoctor:
 
     def _term(self, case: Case, past: Sequence[Turn]) -> str:
         """The name of the term to ask for; "" where none is left."""
-        from workup.retrieval.hpo.asking import AskedTerms
-        from workup.retrieval.hpo.phenotypes import PatientFindings
-
         questions, columns = self.rankings.questions()
         seen = [turn.observation for turn in past if turn.observation.item in columns]
         settled = frozenset[int]().union(*(questions.kinds(columns[each.item]) for each in seen))
@@ -93,10 +89,5 @@ class TermDoctor:
             draw = seed_key("term", self.seed, case.id, len(past))
             return left[draw % len(left)] if left else ""
         present = tuple(chain(*told(case, past, self.last.known(case)).values()))
-        terms = questions.profiles.terms
-        denied = tuple(
-            terms[columns[each.item]] for each in seen if each.understood and not each.evidence
-        )
-        own = frozenset[str]() if self.own_paper else publications(case)
-        best = questions.best(AskedTerms(PatientFindings(present, denied, own), settled))
-        return next((name for name, column in columns.items() if column == best), "")
+        denied = [each.item for each in seen if each.understood and not each.evidence]
+        return self.rankings.telling(case, present, denied, settled, own_paper=self.own_paper)

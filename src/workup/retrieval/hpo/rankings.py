@@ -6,7 +6,7 @@ ranked, once per process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -89,6 +89,29 @@ class Rankings:
         """What chooses among the terms that can be asked for, and their columns by name."""
         assert self.release is not None  # else nobody asks
         return _questions(*self.release)
+
+    def telling(
+        self,
+        case: Case,
+        present: Sequence[str],
+        denied: Iterable[str],
+        settled: frozenset[int],
+        *,
+        own_paper: bool,
+    ) -> str:
+        """The name of the term whose answer is expected to tell most; "" where none is left.
+
+        `present` are ids of findings, `denied` names of terms, `settled` columns.
+        """
+        from workup.retrieval.hpo.asking import AskedTerms
+        from workup.retrieval.hpo.phenotypes import NOBODYS, PatientFindings
+
+        questions, columns = self.questions()
+        terms = questions.profiles.terms
+        absent = tuple(terms[columns[name]] for name in denied)
+        own = NOBODYS if own_paper else publications(case)
+        best = questions.best(AskedTerms(PatientFindings(tuple(present), absent, own), settled))
+        return next((name for name, column in columns.items() if column == best), "")
 
     def _ranking(self, label: str, seed: int, own_paper: bool) -> Ranking:
         """The ranking of this label."""

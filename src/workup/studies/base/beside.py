@@ -53,7 +53,7 @@ class ComparedCase:
 
 
 @dataclass(frozen=True)
-class Beside(Result):
+class RanksBeside(Result):
     """The ranks of all patients of the tables who name a publication."""
 
     source: str
@@ -242,7 +242,7 @@ def compared(
     n: int,
     seed: int,
     begin: Callable[[int], Callable[[], None]],
-) -> Beside:
+) -> RanksBeside:
     """The ranks of `n` patients of the tables, evenly spaced, by the release at `place`.
 
     Raises UserError for a release that cannot be read, and where no patient names a publication.
@@ -263,7 +263,7 @@ def compared(
         theirs = {each.name: each.ranks[case.id] for each in tables if case.id in each.ranks}
         rows.append(_compared(case, ratio, groups.of(case.truth.codes[0]), theirs, seed))
         tick()
-    return Beside(
+    return RanksBeside(
         source.name,
         seed,
         len(release.diseases),
