@@ -195,7 +195,7 @@ class RanksBeside(Result):
                     for low, cases in zip(
                         least, banded(self.of(table), least, of).values(), strict=True
                     )
-                    if cases
+                    if cases and low
                 ]
                 for ranking in (table, WITH, OUT)
             }
