@@ -28,7 +28,7 @@ NOISE = 0.1
 
 
 RECORDED = 0.3
-"""The share of the findings that a disease is annotated with which a patient's record has, about."""
+"""About the share of the findings of a disease that a patient's record has."""
 
 
 class TermAnswer(NamedTuple):
