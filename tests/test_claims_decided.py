@@ -105,6 +105,39 @@ def test_a_side_can_have_another_measure_or_be_a_number() -> None:
     assert (number.verdict, number.theirs) == ("held", 0.5)
 
 
+def test_two_gains_are_compared_and_their_patients_may_differ() -> None:
+    """a − b among the flus above a − b elsewhere, by hand for one seed and by their spread."""
+    every = [*runs(0.8, 0.6), *(ended("c", seed, 0.5) for seed in range(4))]
+    same = finding(claim(better="a - b", than="c - b"), every)
+    plain = finding(claim(better="a", than="c"), every)
+    assert same.difference is not None
+    assert plain.difference is not None
+    assert same.difference.mean == pytest.approx(plain.difference.mean)
+    assert same.difference.se == pytest.approx(plain.difference.se)
+
+    other = [f"q{k}" for k in range(50)]
+    for run in every:
+        level = {"a": 0.9, "b": 0.5, "c": 0.5}[run.arm]
+        draws = np.random.default_rng([ord(run.arm), run.seed, 1]).random(len(other))
+        right: list[float | None] = [float(draw < level) for draw in draws]
+        run.outcomes["hard"] = {"accuracy": (right, other)}  # type: ignore[index]
+    found = finding(claim(better="a @ hard - b @ hard", than="a - b", margin=0.01), every)
+    assert found.difference is not None
+    means = {
+        (run.arm, place, run.seed): np.mean(run.outcomes[place]["accuracy"][0])  # type: ignore[arg-type]
+        for run in every
+        for place in ("trained", "hard")
+    }
+    gains = [
+        (means["a", "hard", s] - means["b", "hard", s])
+        - (means["a", "trained", s] - means["b", "trained", s])
+        for s in range(4)
+    ]
+    assert found.difference.mean == pytest.approx(np.mean(gains))
+    assert found.each == pytest.approx(dict(enumerate(gains)))
+    assert found.difference.patients == len(other) + len(PATIENTS)
+
+
 def test_curves_are_compared_by_the_updates_that_both_made() -> None:
     ours = [ended("a", seed, 0.5, [0.1 * seed, 0.5, None, 0.9]) for seed in range(4)]
     theirs = [ended("b", seed, 0.5, [0.1 * seed, 0.3]) for seed in range(4)]

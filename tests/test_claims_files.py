@@ -15,7 +15,7 @@ from workup.core.stages import GrpoStage
 from workup.loops.training.loop import Plan as Training
 from workup.metrics.known import metric
 from workup.rl.rollout import Play, ToPlay, rollout
-from workup.runs.settings import Settings, build, read, world
+from workup.runs.settings import PolicySettings, Settings, build, read, world
 from workup.runs.words import STAGES
 from workup.studies import claims
 from workup.studies.claims import SCALES, TRAINED, ScaleName, parted
@@ -67,8 +67,10 @@ def test_a_paper_is_whole(name: str) -> None:
     named = {claim.setup for claim in paper.claims if not claim.cannot}
     assert named == paper.setups.keys(), "a set-up without a claim"
     for setup in paper.setups:
-        sides = [side for claim in paper.claims if claim.setup == setup for side in claim.sides]
-        assert {parted(side)[0] for side in sides} == paper.setups[setup].arms.keys()
+        own = [claim for claim in paper.claims if claim.setup == setup]
+        compared = [each for claim in own for each in claim.compared]
+        assert {arm for arm, _ in compared} == paper.setups[setup].arms.keys()
+        assert {place for _, place in compared} >= paper.setups[setup].elsewhere.keys()
 
 
 @pytest.mark.parametrize(("name", "scale", "setup", "arm"), arms())
@@ -85,7 +87,11 @@ def test_arms_of_a_set_up_begin_alike(name: str) -> None:
     found = plan(name, "tiny")
     for setup in found.setups:
         made = [settings(found.words(setup, arm, 0)) for arm in found.arms(setup)]
-        assert len({each.cases for each in made}) == 1
+        for claim in found.claims(setup):
+            sides = [parted(side) for side in (claim.better, claim.than) if isinstance(side, str)]
+            gains = [side for side in sides if len(side) > 1]
+            for side in gains or [claim.compared]:
+                assert len({settings(found.words(setup, arm, 0)).cases for arm, _ in side}) == 1
         assert len({each.evaluation.model_dump_json() for each in made}) == 1
         assert len({each.max_tokens for each in made}) == 1
 
@@ -146,14 +152,42 @@ def test_a_reward_has_the_part_that_a_claim_is_about(name: str, setup: str, arm:
     assert found.setups[setup].paid[arm] in parts
 
 
+def elsewhere() -> list[tuple[str, str, str]]:
+    papers = {name: claims.read(name) for name in NAMES}
+    return [
+        (name, setup, place)
+        for name, paper in papers.items()
+        for setup, chosen in paper.setups.items()
+        for place in chosen.elsewhere
+    ]
+
+
+@pytest.mark.parametrize(("name", "setup", "place"), elsewhere())
+def test_a_further_evaluation_can_be_typed(name: str, setup: str, place: str) -> None:
+    """Its settings are those of an evaluation; the policy is the arm's run."""
+    found = plan(name, "tiny")
+    jobs = [
+        job
+        for arm in found.arms(setup)
+        for at, job in found.elsewhere(setup, arm, 0).items()
+        if at == place
+    ]
+    assert jobs, f"no claim compares {place}"
+    for job in jobs:
+        assert job.verb == "evaluate"
+        assert job.words[0] == str(job.out.parents[2] / job.out.name)
+        changes = read([word for word in job.words[1:] if "=" in word])
+        build(PolicySettings, {"cases": "clinic:s", "policy": "x", **changes})
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_measures_are_known(name: str) -> None:
-    """A measure of a claim is declared, and its doctor is one that a training evaluates."""
-    for claim in claims.read(name).claims:
+    """A measure of a claim is declared, and its doctor is one that is evaluated."""
+    paper = claims.read(name)
+    for claim in paper.claims:
         if claim.cannot:
             continue
         for measure in filter(None, (claim.measure, claim.than_measure)):
             assert metric(measure).sense, f"{claim.id}: nobody declares {measure}"
-        for side in claim.sides:
-            doctor = parted(side)[1]
-            assert doctor in (*STAGES, TRAINED, "full information", "random doctor")
+        known = (*STAGES, TRAINED, "full information", *paper.setups[claim.setup].elsewhere)
+        assert {place for _, place in claim.compared} <= {*known, "random doctor"}

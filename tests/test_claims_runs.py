@@ -29,6 +29,7 @@ setups:
     arms: {crit: craft, outcome: outcome}
     scales: {tiny: {words: "--cases clinic:s max_tokens=8 steps=3 sft.steps=6 batch=2 group=2
       evaluation.cases=12 evaluation.untrained=false"}}
+    elsewhere: {brief: environment.max_turns=3 evaluation.cases=12 evaluation.anchors=false}
 claims:
   - {id: asks, place: Table 1, says: "Crit asks more", setup: clinic, measure: questions,
      better: crit, than: outcome, margin: 0.5, reported: 1.2}
@@ -36,6 +37,8 @@ claims:
      better: crit, than: outcome, lower: true}
   - {id: doctor, place: Table 1, says: "The greedy doctor is better", setup: clinic,
      measure: accuracy, better: crit @ greedy information, than: crit}
+  - {id: brief, place: Table 2, says: "It asks less where it may ask less", setup: clinic,
+     measure: questions, better: crit @ brief, than: crit, lower: true}
   - {id: faster, place: Fig. 1, says: "It learns faster", setup: clinic, measure: reward,
      better: crit, than: outcome, curve: true}
   - {id: level, place: Sec. 4, says: "Its reader is above a half", setup: clinic,
@@ -83,6 +86,8 @@ def test_a_file_is_run_interrupted_and_run_on(
     assert by_id["doctor"]["verdict"] == "undecided, 2 of at least 3 seeds"
     assert by_id["doctor"]["difference"]["mean"] > 0.3
     assert by_id["doctor"]["difference"]["seeds"] == 2
+    assert by_id["brief"]["ours"] <= 2 < by_id["brief"]["theirs"]
+    assert by_id["brief"]["difference"]["seeds"] == 2
     assert by_id["faster"]["difference"]["patients"] == 0
     assert set(by_id["asks"]["by_seed"]) == {"0", "1"}
     assert found["counts"]["could not show it"] == 1
@@ -91,7 +96,10 @@ def test_a_file_is_run_interrupted_and_run_on(
     page = (tmp_path / "out" / "claims.html").read_text(encoding="utf-8")
     assert "Its reader is above a half" in page
     runs = sorted(path.name for path in (tmp_path / "out" / "clinic").iterdir() if path.is_dir())
-    assert runs == ["crit-0", "crit-1", "outcome-0", "outcome-1"]
+    assert runs == ["crit-0", "crit-1", "elsewhere", "outcome-0", "outcome-1"]
+    further = tmp_path / "out" / "clinic" / "elsewhere" / "brief"
+    assert sorted(path.name for path in further.iterdir() if path.is_dir()) == ["crit-0", "crit-1"]
+    runs.remove("elsewhere")
 
     before = [(tmp_path / "out" / "clinic" / run / "summary.json").stat() for run in runs]
     status, _, err = call(*words)

@@ -90,6 +90,30 @@ def test_the_variance_is_that_of_the_crossed_analysis_of_variance(
     assert (found.low, found.high) == pytest.approx((found.mean - half, found.mean + half))
 
 
+def test_sides_with_other_patients_are_two_samples_of_patients() -> None:
+    """Of one seed the variance is Welch's; of several the seeds' spread stands in it too."""
+    rng = np.random.default_rng(3)
+    ours, theirs = rng.normal(0.3, 1, (4, 40)), rng.normal(0, 2, (4, 25))
+    other = {
+        seed: (values, [f"other {case}" for case in cases])
+        for seed, (values, cases) in parts(theirs).items()
+    }
+    one = crossed_difference({"0": parts(ours)["0"]}, {"0": other["0"]})
+    assert one.mean == pytest.approx(ours[0].mean() - theirs[0].mean())
+    welch = ours[0].var(ddof=1) / 40 + theirs[0].var(ddof=1) / 25
+    assert one.se**2 == pytest.approx(welch, rel=0.05)
+    assert one.patients == 65
+    found = crossed_difference(parts(ours), other)
+    gaps = ours.mean(1) - theirs.mean(1)
+    assert found.mean == pytest.approx(gaps.mean())
+    assert found.spread == pytest.approx(gaps.var(ddof=1))
+    shared = [
+        (np.cov(side).sum() - np.trace(np.cov(side))) / 12 / side.shape[1]
+        for side in (ours, theirs)
+    ]
+    assert found.shared == pytest.approx(max(sum(shared), 0), rel=0.05, abs=1e-3)
+
+
 def test_the_variance_has_no_bias_where_values_are_undefined() -> None:
     """The mean of V over samples is the variance of the means; so are its components."""
     rng = np.random.default_rng(0)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from command_line import Call
 from handmade import CASES, SOURCE, Script, play
 from hypothesis import given
 from hypothesis import strategies as st
@@ -353,6 +354,26 @@ def test_what_one_from_outside_can_be_told_is_checked(triage: str) -> None:
             roles={"patient": "exact"},
         )  # fmt: skip
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "instead", "said"),
+    [
+        ("mute", "return 'Well?'", "Wrong.answer returned str, not Observation"),
+        ("lost", "return {}['fever']", "lost.py, line 5, in answer: KeyError: 'fever' (your own"),
+    ],
+)
+def test_a_fault_of_one_from_outside_is_told_as_its_own(
+    name: str, instead: str, said: str, triage: str, call: Call
+) -> None:
+    text = "from triage import Triage\n\nclass Wrong(Triage):\n"
+    text += f"    async def answer(self, case, past, action):\n        {instead}\n"
+    Path(f"{name}.py").write_text(text)
+    words = ["evaluate", "random doctor", f"environment={name}:Wrong", "--cases", "clinic:xs"]
+    status, _, err = call(*words, "evaluation.cases=2", "--out", "run")
+    assert status == 2
+    assert said in err
+    assert "defect of workup" not in err
 
 
 BARE = """

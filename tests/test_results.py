@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 
 from workup.core.errors import UserError
+from workup.core.statistics import Estimate
 from workup.runs import Run
 from workup.runs.words import plus_minus
+from workup.studies.base.result import Result, Section, sheet
 
 ROOT = Path(__file__).parents[1]
 MEASURED = re.compile(r"(?<![\w/.{(-])[+−]?\.\d\d\b(?!\d)|[±] ?\.?\d")
@@ -120,6 +123,70 @@ def test_a_mark_becomes_a_table_and_the_text_around_stays(results: ModuleType, k
     assert text.endswith("<!-- end of result -->\nAfter\n")
     page.write_text(text)
     assert results.written()[page] == text
+
+
+STUDY = {
+    "kind": "study",
+    "command": "workup study toy",
+    "made": KEPT["made"],
+    "tables": [
+        {
+            "title": "By dose",
+            "headings": ["policy", "dose", "n", "accuracy"],
+            "rows": [["a", "0", "60", "0.98"], ["a", "1", "60", "0.83"], ["b", "0", "60", "0.97"]],
+            "words": 2,
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (
+            "toy table 1",
+            ["| policy | dose | n | accuracy |", "| --- | --- | ---: | ---: |"],
+        ),
+        (
+            "toy+toy table 1 columns 1 4",
+            ["| policy | accuracy |", "| b | 0.97 |\n| a | 0.98 |"],
+        ),
+        (
+            "toy table 1 wide 4",
+            ["| accuracy of | 0 | 1 |", "| a | 0.98 | 0.83 |\n| b | 0.97 | – |"],
+        ),
+    ],
+)
+def test_a_table_of_a_study(words: str, lines: list[str], results: ModuleType, kept: Path) -> None:
+    (kept / "results/toy.json").write_text(json.dumps(STUDY))
+    (kept / "README.md").write_text(f"<!-- result {words} -->\n<!-- end of result -->\n")
+    text = results.written()[kept / "README.md"]
+    assert all(line in text for line in lines)
+    assert "`workup study toy`, measured 2026-01-02 on A, commit abcdef012." in text
+
+
+@dataclass(frozen=True)
+class Toy(Result):
+    title = "A toy"
+    source: str
+
+    def sections(self) -> list[Section]:
+        columns = {"policy": lambda row: row, "share": lambda row: Estimate(0.5, 0.2, 0.8, 9)}
+        return [Section("One", [sheet("All", ["a"], columns)])]
+
+
+def test_what_is_kept_of_a_study_is_what_it_printed(results: ModuleType, tmp_path: Path) -> None:
+    found = Toy("a toy")
+    found.write(tmp_path, "toy", "?", "workup audit toy")
+    kept = results.take("toy", [tmp_path / "toy.json"])
+    assert kept["command"] == "workup audit toy"
+    assert kept["made"]["workup"]
+    (table,) = kept["tables"]
+    assert (table["headings"], table["words"]) == (["policy", "share"], 1)
+    assert table["rows"] == [["a", "0.50 [0.20, 0.80]"]]
+    (tmp_path / "other.json").write_text("[]")
+    with pytest.raises(UserError, match=r"other\.json is no result of a study"):
+        results.take("toy", [tmp_path / "other.json"])
 
 
 def test_without_claims_the_page_says_so(results: ModuleType, kept: Path) -> None:

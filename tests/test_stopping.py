@@ -236,3 +236,11 @@ def test_the_study_shows_coverage_and_cost_over_alpha(
     assert numbers["fixed"][-1]["budget"] == 9
     refused = typed("study stopping 'random doctor' --cases clinic:xs calibration=5 alphas=0.1")
     assert "at least 9" in str(refused.exception)
+
+
+def test_a_truth_that_is_not_listed_is_in_no_set() -> None:
+    """Not even in the set of everything, which the threshold of such a truth names."""
+    found = PlayedEncounter.of("a", [np.array([0.0, 0.7])], None, 1)
+    assert found.score == conformal.UNLISTED
+    inside, size, *_ = found.at(conformal.UNLISTED)
+    assert (inside, size) == (0.0, 2.0)

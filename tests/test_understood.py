@@ -280,6 +280,24 @@ def test_a_synonym_goes_before_a_name_within_it_but_not_before_another_name() ->
         assert (seen.item, seen.understood_by) == (item, by)
 
 
+@pytest.mark.parametrize("cases", ["clinic:xs", "clinic:s", "clinic:m", "clinic:full"])
+def test_an_items_own_question_is_understood_within_a_longer_sentence(cases: str) -> None:
+    source = open_source(cases, split=0)
+    world = Consultation(source.items)
+    for item, each in zip(source.items, reworded(source.items, 7), strict=True):
+        assert ask(each.request, world).item == item.name, each.request
+
+
+def test_a_question_goes_before_a_synonym_within_it_and_is_no_synonym() -> None:
+    items = [
+        Item("chest pain", "", "No pain.", synonyms=("pain on stairs",)),
+        Item("angina", "Do you get chest pain when you climb stairs?", "None."),
+    ]
+    request = "Tell me: on the stairs that you climb at home every evening, is there chest pain?"
+    seen = ask(request, Consultation(items))
+    assert (seen.item, seen.understood_by) == ("angina", "contained name")
+
+
 def test_free_facts_are_read_with_the_same_care() -> None:
     facts = (
         Fact("1", "cough", "A dry cough."),

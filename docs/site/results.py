@@ -3,13 +3,15 @@
     python -m docs.site.results                      renders every table anew (`make results`)
     python -m docs.site.results NAME RUN…            keeps the figures of run folders first
     python -m docs.site.results NAME FOLDER          the same of a folder of `workup claims`
-    python -m docs.site.results NAME FILE            the same of a study's or an audit's numbers
+    python -m docs.site.results NAME FILE.json       the same of a study or an audit
 
 Runs that are named together differ by their seed alone, and are pooled. A page shows a table where
 it has two comments; what stands between them is rendered:
 
     <!-- result NAME doctors accuracy questions -->  the doctors of runs, with these measures
-    <!-- result NAME table NUMBER -->                a table of a study, from 1
+    <!-- result NAME+NAME table 1 -->                the first table of studies, below each other
+    <!-- result NAME table 1 columns 1 3 4 -->       some of its columns
+    <!-- result NAME table 1 wide 4 -->              column 4, by rows and columns of the first two
     <!-- result claims -->                           all papers, with the number of each verdict
     <!-- end of result -->
 
@@ -50,14 +52,14 @@ VERDICTS = (*map(str, Decision), CANNOT)
 
 
 def take(name: str, folders: Sequence[Path]) -> dict[str, Any]:
-    """What is kept of runs, or of one folder of claims. Raises UserError for neither."""
+    """What is kept of runs, of a folder of claims, or of a study's file. Raises UserError else."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
         raise UserError(f"'{name}': name a result in small letters, digits and hyphens")
     if len(folders) == 1 and (file := folders[0] / f"{CLAIMS}.json").exists():
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    if len(folders) == 1 and folders[0].is_file():
-        found = json.loads(folders[0].read_text(encoding="utf-8"))
-        return {"kind": "study", **{key: found[key] for key in ("command", "made", "tables")}}
+        found = dict(json.loads(file.read_text(encoding="utf-8")))
+        return {key: value for key, value in found.items() if key != "tables"}
+    if len(folders) == 1 and folders[0].suffix == ".json":
+        return _of_study(folders[0])
     runs = [Run.open(folder) for folder in folders]
     for run in runs:
         if not run.summary:
@@ -66,6 +68,15 @@ def take(name: str, folders: Sequence[Path]) -> dict[str, Any]:
     if len(groups) > 1:
         raise UserError(" ".join(["these runs differ by more than their seed.", *notes]))
     return {"kind": "runs", **_pooled(runs)}
+
+
+def _of_study(file: Path) -> dict[str, Any]:
+    """The tables of a study or an audit as it printed them, and what made them."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        return {"kind": "study", **{key: found[key] for key in ("command", "made", "tables")}}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{file} is no result of a study or an audit ({error!r})") from None
 
 
 def _pooled(runs: Sequence[Run]) -> dict[str, Any]:
@@ -93,22 +104,40 @@ def table(words: str, beside: Path) -> str:
     name, *rest = words.split()
     if name == CLAIMS and not rest:
         return _papers(beside)
-    if len(rest) < 2 or rest[0] not in ("doctors", "table"):
-        raise UserError(
-            f"{beside}: 'result {words}': write NAME doctors MEASURE…, NAME table NUMBER, or claims"
-        )
-    if not (file := KEPT / f"{name}.json").exists():
-        raise UserError(f"{beside}: 'result {words}': there is no results/{name}.json")
-    found = json.loads(file.read_text(encoding="utf-8"))
-    return (_doctors if rest[0] == "doctors" else _study)(found, rest[1:])
+    results = []
+    for each in name.split("+"):
+        if not (file := KEPT / f"{each}.json").exists():
+            raise UserError(f"{beside}: 'result {words}': there is no results/{each}.json")
+        results.append(json.loads(file.read_text(encoding="utf-8")))
+    match rest:
+        case ["doctors", _, *_] if len(results) == 1:
+            return _doctors(results[0], rest[1:])
+        case ["table", place, *how] if place.isdigit():
+            return _tables(results, int(place), how)
+    raise UserError(
+        f"{beside}: 'result {words}': write NAME doctors MEASURE…, NAME table 1 or claims"
+    )
 
 
-def _study(found: Mapping[str, Any], number: Sequence[str]) -> str:
-    """One table of a study's numbers, without the zeros before points."""
-    shown = found["tables"][int(number[0]) - 1]
-    rows = [[re.sub(r"(?<!\d)0(?=\.\d)", "", each) for each in row] for row in shown["rows"]]
-    table = _markdown(shown["headings"], rows, words=shown["words"])
-    return f"{table}\n\n{shown['title']}; {_by(found)}."
+def _tables(results: Sequence[Mapping[str, Any]], place: int, how: Sequence[str]) -> str:
+    """The table number `place`, from 1, of studies that have the same columns there."""
+    tables = [each["tables"][place - 1] for each in results]
+    headings, words = tables[0]["headings"], tables[0]["words"]
+    if any(each["headings"] != headings for each in tables):
+        raise UserError(f"table {place} has other columns in one of these results")
+    rows = [row for each in tables for row in each["rows"]]
+    if how[:1] == ["wide"]:
+        across = list(dict.fromkeys(row[1] for row in rows))
+        cells = {(row[0], row[1]): row[int(how[1]) - 1] for row in rows}
+        down = dict.fromkeys(row[0] for row in rows)
+        rows = [[name, *(cells.get((name, each), DASH) for each in across)] for name in down]
+        headings, words = [f"{headings[int(how[1]) - 1]} of", *across], 1
+    elif how[:1] == ["columns"]:
+        kept = [int(each) - 1 for each in how[1:]]
+        headings, rows = [headings[k] for k in kept], [[row[k] for k in kept] for row in rows]
+        words = sum(k < words for k in kept)
+    notes = [f"`{each['command']}`, {_by(each)}." for each in results]
+    return "\n\n".join([_markdown(headings, rows, words), *notes])
 
 
 def _doctors(found: Mapping[str, Any], measures: Sequence[str]) -> str:
@@ -120,6 +149,7 @@ def _doctors(found: Mapping[str, Any], measures: Sequence[str]) -> str:
     cases = next(iter(found["doctors"].values()))["cases"]
     seeds = ", ".join(map(str, found["seeds"]))
     note = f"{cases:,} patients, seed{'s' if len(found['seeds']) > 1 else ''} {seeds}; {_by(found)}"
+    note = f"`{found['command']}`: {note}" if "command" in found else note
     return f"{_markdown(['', *(metric(name).title for name in measures)], rows)}\n\n{note}."
 
 

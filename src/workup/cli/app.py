@@ -112,6 +112,9 @@ def _unexpected(error: Exception) -> int:
         print(f"error: {told}", file=sys.stderr)
         return 1
     traceback.print_exception(error)
+    if (told := mistakes.in_own_code(error)) is not None:
+        print(f"error: {told}", file=sys.stderr)
+        return 2
     print(
         "error: this is a defect of workup; please report it with the lines above", file=sys.stderr
     )

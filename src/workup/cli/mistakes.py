@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import shlex
 import sys
+import sysconfig
+import traceback
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
+import workup
 from workup import methods
 from workup.core.errors import unknown
 
+PACKAGE = Path(workup.__file__).parent
 GROUPS = ("environment", "evaluation", "roles")  # whose settings are known by their own names
 ALIKE = 0.8  # how like one another names have to be (difflib) for one to be taken for the other
 FULL = 64 << 20  # a GPU with fewer bytes left is full
@@ -32,6 +37,24 @@ def line(error: Any) -> str:
     if said.startswith("No such command") and (name := said.split("'")[1]) in methods.names():
         return f"'{name}' is a method: type workup train {name}"
     return f"{said.removesuffix('.')} ({more})" if more else said
+
+
+def in_own_code(error: Exception) -> str | None:
+    """One line for an error that a module from outside raised; None where this program did.
+
+    It is the user's if the innermost frame of the traceback that is neither a library's nor
+    Python's is none of this program.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")]
+    for frame in reversed(frames):
+        file = Path(frame.filename)
+        if file.is_relative_to(PACKAGE):
+            return None
+        if file.is_file() and not any(map(file.is_relative_to, libraries)):
+            said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            return f"{file.name}, line {frame.lineno}, in {frame.name}: {said} (your own module)"
+    return None
 
 
 def out_of_memory(error: Exception) -> str | None:

@@ -7,10 +7,11 @@ reply is drawn in two steps, by rates within [0, 1]:
 2. Otherwise it denies a finding that is present with `withholding`, and affirms one that is absent
    with `fabricating`; else it tells the truth.
 
-Asked again, it says the same, or with `contradicting` otherwise: who affirmed denies, who denied
-affirms, and who was not sure gives the answer of step 2. A present finding is affirmed as it is. An
-absent one is affirmed with an answer that is drawn once, each of the item's `answers` being equally
-probable; where there are none, it is always denied.
+Asked again, it says the same, or with the rate `contradicting` something else: who affirmed denies,
+who denied affirms, and who was not sure gives the answer of step 2. So one may hear "I am not
+sure.", then "Yes, a dry cough.", then "No.". A present finding is affirmed as it is. An absent one
+is affirmed with an answer that is drawn once, each of the item's `answers` being equally probable;
+where there are none, it is never affirmed.
 
 So items are independent of each other given the truth, and every probability is a short product.
 """
@@ -52,7 +53,7 @@ class Dose:
 class Channel:
     """The dose, and the items that it holds for: item → what may be affirmed where it is absent.
 
-    All other items are answered truly.
+    All other items are answered truly; `likelihood` raises KeyError for an absent one of them.
     """
 
     dose: Dose
@@ -79,12 +80,12 @@ class Channel:
     ) -> float:
         """P(now | what was said before); `able`: whether there is something to affirm."""
         forgets, otherwise = self.dose.forgetting, self.dose.contradicting
-        answers = affirms if now else 1 - affirms
+        says_so = affirms if now else 1 - affirms
         if not before:
-            return forgets if now is None else (1 - forgets) * answers
+            return forgets if now is None else (1 - forgets) * says_so
         last = before[-1]
         if last is None:
-            return 1 - otherwise if now is None else otherwise * answers
+            return 1 - otherwise if now is None else otherwise * says_so
         if now is None:
             return 0.0
         if not last and not able:

@@ -184,11 +184,15 @@ def crossed_difference(
     that both have, as in `statistics.paired`. Sides without a common seed are two samples of
     seeds that met the same patients: s² / S is that of the one plus that of the other, and C
     subtracts what patients do to both; `seeds` is the smaller of their numbers. `bounds` are those
-    of the values, not of their differences.
+    of the values, not of their differences. Sides with common seeds whose patients are all
+    different are compared by seed; patients of both sides vary by themselves.
     """
     shared = [seed for seed in ours if seed in theirs]
     if shared:
-        side, known = gaps([(ours[seed], theirs[seed]) for seed in shared])
+        pairs = [(ours[seed], theirs[seed]) for seed in shared]
+        side, known = gaps(pairs)
+        if all(set(one[1]).isdisjoint(other[1]) for one, other in pairs):
+            side = [_strata(*pair) for pair in pairs]
         sides, paired = [side], side
     else:
         means = [[case_means(*part) for part in side.values()] for side in (ours, theirs)]
@@ -201,6 +205,26 @@ def crossed_difference(
         ]
     found = _crossed(sides, classes, known)
     return _bounded(found, _cases(paired, classes), bounds, difference=True)
+
+
+def _strata(ours: Clustered, theirs: Clustered) -> Clustered:
+    """One seed's values whose mean is that of `ours` less that of `theirs`, with other patients.
+
+    With P patients in all, P₁ of them on our side, a patient's mean v there counts as
+    d + (v − m₁)·P / P₁, where m₁ is our mean and d = m₁ − m₂; on the other side as
+    d − (v − m₂)·P / P₂. So their mean is d, and its variance over patients is the sum of both
+    sides' own.
+    """
+    means = [case_means(*side) for side in (ours, theirs)]
+    if not all(means):
+        return [], []
+    first, second = (sum(each.values()) / len(each) for each in means)
+    everyone = sum(map(len, means))
+    return _listed(
+        ((side, case), first - second + sign * (value - mean) * everyone / len(each))
+        for side, sign, mean, each in zip((0, 1), (1, -1), (first, second), means, strict=True)
+        for case, value in each.items()
+    )
 
 
 def _listed(means: Iterable[tuple[Hashable, float]]) -> Clustered:

@@ -1,4 +1,6 @@
-"""Conformal stopping: a doctor that stops by a rule and names its prediction set of diseases.
+"""Conformal stopping: a doctor that stops by a rule and names the most probable disease.
+
+The set of diseases that it leaves open is measured beside it.
 
 `workup.metrics.conformal` says what is promised and why.
 """
@@ -20,7 +22,7 @@ from workup.metrics import conformal
 from workup.metrics.conformal import IN_SET, SET_SIZE
 from workup.metrics.extra import Values
 
-SCORE = "stopping_score"  # what the record of a calibration episode has of it
+SCORE = "stopping_score"  # the key of R among the values of a calibration episode
 
 
 class StoppingRule(NamedTuple):
@@ -30,7 +32,7 @@ class StoppingRule(NamedTuple):
     most: int = 1
 
 
-def spread(found: Probabilities | None, size: int) -> Floats:
+def ahead_of_each(found: Probabilities | None, size: int) -> Floats:
     """a_t of `workup.metrics.conformal`; a doctor that said nothing readable rules nothing out."""
     return np.zeros(size) if found is None else conformal.ahead(found)
 
@@ -39,7 +41,7 @@ async def along(belief: Belief, episode: Episode) -> list[Floats]:
     """a_t after 0, 1, … and all questions of an episode. Raises RolloutError as the belief does."""
     past = episode.gathered
     found = await belief.after(episode.case, [past[:t] for t in range(len(past) + 1)])
-    return [spread(each, len(belief.names)) for each in found]
+    return [ahead_of_each(each, len(belief.names)) for each in found]
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class StoppingDoctor:
 
 @dataclass(frozen=True)
 class NamedSet:
-    """The measures of an episode that the rule stopped: `in_set` ∈ {0, 1} and `set_size`."""
+    """The measures of an episode played with the rule: `in_set` ∈ {0, 1} and `set_size`."""
 
     belief: Belief
     rule: StoppingRule
@@ -75,7 +77,7 @@ class NamedSet:
     async def __call__(self, episode: Episode, correct: bool) -> Values:
         """Raises RolloutError where the belief gives up."""
         (found,) = await self.belief.after(episode.case, [episode.gathered])
-        inside = spread(found, len(self.belief.names)) <= self.rule.threshold
+        inside = ahead_of_each(found, len(self.belief.names)) <= self.rule.threshold
         truth = place(self.belief, episode.case)
         return {
             IN_SET.name: float(truth is not None and bool(inside[truth])),

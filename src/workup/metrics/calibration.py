@@ -7,16 +7,19 @@ more disease, which is never true.
 The expected calibration error (ECE; Naeini, Cooper & Hauskrecht 2015; Guo et al. 2017) divides the
 confidences into ten bins of equal width:
 
-    ECE = Σ_b |S_b| / n,   S_b = Σ_{i in b} (right_i − confidence_i).
+    ECE = Σ_b |S_b| / n,   S_b = Σ_{i in b} (right_i − confidence_i),
 
+with n episodes, bins b, and right_i = 1 where the most probable disease is the true one, else 0.
 Chance alone makes |S_b| positive: 400 cases of a perfectly calibrated doctor have an ECE of about
 .04. So what chance adds is subtracted. If S_b is normal with mean μ and variance v_b, that is
 
     E|S_b| − |μ| = 2 √v_b (φ(z) − |z| Φ(−|z|)),   z = μ / √v_b,
 
-taken at μ = S_b. This takes away nearly all of the bias where a gap is clear, and two fifths of it
-where there is none. How much is left to chance is said beside the figure (`by_chance`). With the
-sign of S_b as it stands, ECE is a mean over cases, and its interval is that of every mean.
+taken at μ = S_b, with the normal density φ and distribution Φ. v_b is the variance of S_b over
+cases, or Σ c (1 − c) over the confidences c in b if that is larger. This takes away nearly all of
+the bias where a gap is clear, and two fifths of it where there is none. `by_chance` is the ECE that
+a calibrated doctor exceeds once in twenty times. With the sign of S_b as it stands, ECE is a mean
+over episodes, and its interval is that of every mean.
 """
 
 from __future__ import annotations
@@ -125,7 +128,7 @@ def gaps(
     right: Sequence[float | None],
     cases: Sequence[Hashable],
 ) -> list[float | None]:
-    """What each episode adds to ECE, whose mean these are; None where there is no confidence."""
+    """A number for each episode; ECE is their mean. None where there is no confidence."""
     known = [c is not None and r is not None for c, r in zip(confidence, right, strict=True)]
     numbers: dict[Hashable, int] = {}
     inside = [place for place, each in enumerate(known) if each]
@@ -164,7 +167,10 @@ def by_chance(
 
 
 def _gaps(sure: Floats, right: Floats, cases: Ints) -> Floats:
-    """sign(S_b) (right_i − confidence_i) − bias_b / n_b of each episode, (episodes,)."""
+    """sign(S_b) (right_i − confidence_i) − bias_b / n_b of each episode, (episodes,).
+
+    bias_b is E|S_b| − |μ| as above, n_b the number of episodes in b.
+    """
     bins = np.minimum((sure * BINS).astype(int), BINS - 1)
     own = right - sure
     total, size = np.bincount(bins, own, BINS), np.bincount(bins, minlength=BINS)

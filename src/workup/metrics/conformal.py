@@ -6,7 +6,8 @@ prediction sets, Romano, Sesia & Candès 2020). For a threshold λ in [0, 1]
 
     C_t(λ) = {d : a_t(d) ≤ λ},   τ(λ) = the first t with |C_t(λ)| ≤ `most`, else T.
 
-The rule stops at τ(λ) and names C_τ(λ). It is fixed before calibration but for λ. A case's score
+where `most` is the largest set to stop with. The rule stops at τ(λ) and names C_τ(λ). Only λ is
+calibrated. With p = (.6, .3, .1) a is (0, .6, .9), and λ = .7 names two diseases. A case's score
 
     R = the least λ from which on the truth is in C_τ at every larger λ
 
@@ -18,10 +19,11 @@ parameter: Gupta, Kuchibhotla & Ramdas 2022; for a loss made monotone as here: A
 
     P(truth in C_τ(λ̂)) ≥ P(R ≤ λ̂) ≥ 1 − α,
 
-over the draw of the calibration cases and of the new one. It is no promise for one disease, for one
-kind of patient, nor for one calibration: with n cases the coverage of a single λ̂ has a standard
-deviation of about √(α (1 − α) / n). The doctor may be as wrong about its probabilities as it likes;
-then sets are large, or it stops late.
+if λ̂ ≤ 1, over the draw of the calibration cases and of the new one. A truth that is not listed
+scores more than 1. Where more than about α of the truths are such, λ̂ is too, and nothing is
+promised. It is no promise for one disease, for one kind of patient, nor for one calibration: with n
+cases the coverage of a single λ̂ has a standard deviation of about √(α (1 − α) / n). The doctor may
+be as wrong about its probabilities as it likes; then sets are large, or it stops late.
 """
 
 from __future__ import annotations
@@ -66,9 +68,9 @@ def stops(a: Floats, threshold: float, most: int) -> bool:
 def score(encounter: Sequence[Floats], truth: int | None, most: int) -> float:
     """R of an encounter: `encounter` has a_t for t = 0 … T, `truth` is the place of the truth.
 
-    It is in [0, 1], or UNLISTED. C_t has more than `most` diseases exactly where λ reaches the
-    a_t that `most` others are below, b_t. So the rule stops at t for λ from the largest b before t
-    up to b_t.
+    It is in [0, 1], or UNLISTED. b_t is the (`most` + 1)-th smallest a_t: C_t has more than `most`
+    diseases exactly where λ ≥ b_t. So the rule stops at t for λ from the largest b before t up to
+    b_t.
     """
     if truth is None:
         return UNLISTED

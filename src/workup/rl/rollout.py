@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from workup.core.case import Case
-from workup.core.episode import Ending, Episode, Message, Observation, Turn
-from workup.core.errors import RolloutError, WorkupError
+from workup.core.episode import Action, Ending, Episode, Message, Observation, Turn
+from workup.core.errors import RolloutError, UserError, WorkupError
 from workup.core.ports import Act, Doctor, Environment, Policy, Sampling
 
 T = TypeVar("T")
@@ -94,9 +94,10 @@ async def rollout(
 
     The last turn of `past` must not have ended the episode. A RolloutError of the doctor or the
     environment (an endpoint that gave up) makes the episode FAILED, with its reason. Any other
-    exception is a defect and propagates.
+    exception is a defect and propagates. Raises UserError for an environment that returns something
+    else than `workup.core.ports.Environment` says.
     """
-    opening = environment.open(job.case)
+    opening = _returned(environment.open(job.case), tuple, environment, "open")
     turns = list(past)
     try:
         while len(turns) < environment.max_turns:
@@ -155,13 +156,24 @@ async def turn_after(case: Case, environment: Environment, past: Sequence[Turn],
     """The turn that `act` makes after `past`: what is read in it, and the reply.
 
     Of a text that the token limit cut off no action is executed, and the episode is over. Raises
-    RolloutError as the environment does.
+    RolloutError as the environment does, and UserError as `rollout`.
     """
-    action = environment.read(act.completion.text)
+    action = _returned(environment.read(act.completion.text), Action, environment, "read")
     if act.completion.truncated:
         return Turn(act.prompt_tokens, act.completion, action, Observation(done=True))
-    observation = await environment.answer(case, past, action)
+    told = await environment.answer(case, past, action)
+    observation = _returned(told, Observation, environment, "answer")
     return Turn(act.prompt_tokens, act.completion, action, observation)
+
+
+def _returned(value: T, kind: type[T], environment: Environment, method: str) -> T:
+    """`value`, which a method returned. Raises UserError if it is not of this `kind`."""
+    if isinstance(value, kind):
+        return value
+    raise UserError(
+        f"{type(environment).__name__}.{method} returned {type(value).__name__}, not "
+        f"{kind.__name__}: see `workup.core.ports.Environment`"
+    )
 
 
 async def play_all(

@@ -1,4 +1,4 @@
-"""Accuracy over the noise of patients' answers, beside the exact posterior that knows its rates."""
+"""Accuracy at growing doses of trouble, beside an exact doctor that knows the rates."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class DoseResponse(Comparison):
 def planned(
     values: Mapping[str, Any], policies: Sequence[str], doses: Sequence[float]
 ) -> list[StudyArm]:
-    """Every policy at every dose, and both ideal doctors in the encounter of the first policy.
+    """Every policy at every dose, and both exact doctors in the encounter of the first policy.
 
-    Raises UserError for doses that are none or not in ascending order, and where nobody is asked.
+    Raises UserError for doses outside [0, 1] or not in ascending order, and where nobody is asked.
     """
     inside = all(0 <= dose <= 1 for dose in doses)
     if not inside or any(a >= b for a, b in pairwise(doses)):
@@ -83,7 +83,7 @@ def planned(
     def arm(label: str, dose: float) -> StudyArm:
         name, place = who[label]
         place = {**place, "dose": dose}
-        # Without any trouble there is nothing to know, and both ideal doctors are the same one.
+        # Without any trouble there is nothing to know, and both exact doctors are the same one.
         if name == CREDULOUS and world(place, place).settings.rates == Dose():
             name = GREEDY
         own = settings_of(values, name, environment=place)
@@ -107,8 +107,8 @@ def compare(source: str, seed: int, played: Played) -> DoseResponse:
 
 study = Study(
     "How much accuracy do patients cost who withhold, forget, contradict themselves and fabricate? "
-    "Every case is played at every dose; a larger dose makes the trouble of a smaller one, and "
-    f"more. The doctor '{GREEDY}' knows the rates and weighs every answer by them; '{CREDULOUS}' "
+    "Every case is played at every dose; what happens at a small dose happens at a larger one "
+    f"too. The doctor '{GREEDY}' knows the rates and weighs every answer by them; '{CREDULOUS}' "
     "believes what it hears.",
     run,
     Settings,

@@ -54,8 +54,9 @@ class Settings(SourceSettings):
 class StoppedAt:
     """A policy that stops with the promise 1 − α: means over divisions, and their spread.
 
-    `saved` are the questions that a fixed number of questions takes more for the same accuracy of
-    the most probable disease; NaN where no fixed number has it.
+    `saved`: how many more questions a doctor with a fixed number of them needs for the same
+    accuracy of the most probable disease; NaN where no fixed number reaches it. If the rule asks
+    3.4 and a fixed number needs 6.8, it is 3.4.
     """
 
     policy: str
@@ -116,8 +117,8 @@ class StoppingStudy(Result):
         }
         note = (
             "Coverage: the truth is in the named set. One disease: share of the sets with one "
-            "member. Accuracy: the most probable disease is the true one. Saved: what a fixed "
-            "number of questions takes more for the same accuracy."
+            "member. Accuracy: the most probable disease is the true one. Saved: how many more "
+            "questions a fixed number of them takes to reach this accuracy."
         )
         after: Mapping[str, Callable[[FixedBudget], Cell]] = {
             "policy": lambda row: row.policy,
@@ -184,7 +185,7 @@ class PlayedEncounter:
         """(truth in the set, size, one disease, questions, most probable is right) on stopping."""
         t = min(bisect_right(self.reach, threshold), len(self.reach) - 1)
         size = int(np.searchsorted(self.ranked[t], threshold, side="right"))
-        inside = self.truth[t] <= threshold
+        inside = self.truth[t] <= min(threshold, 1.0)  # no set holds a truth that is not listed
         return float(inside), float(size), float(size == 1), float(t), float(self.right[t])
 
 
@@ -295,8 +296,9 @@ def run(task: StudyTask) -> StoppingStudy:
         own = budgets(label, encounters, s.seed)
         rows += stopped(label, encounters, s, own)
         fixed += own
-    count = len(encounters) * s.calibration // (s.calibration + s.n)
-    sizes = (count, len(encounters) - count, s.divisions)
+    cases = len(encounters) + lost[label]  # the same ones for every policy
+    count = cases * s.calibration // (s.calibration + s.n)
+    sizes = (count, cases - count, s.divisions)
     return StoppingStudy(
         s.cases,
         s.seed,

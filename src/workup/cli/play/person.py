@@ -221,10 +221,18 @@ class Person:
     def _related(self, wanted: str) -> tuple[str, list[Item]]:
         """The words that any item matches, and the items that match all of these words.
 
-        They are all of the wanted words, or else the one that the fewest items match. No items if
-        nothing matches.
+        They are all of the wanted words, or else the one that the fewest items match. Words of
+        less than four letters match whole: "up" is not "upper". No items if nothing matches.
         """
-        found = {part: self._search(part) for part in (wanted, *wanted.split()) if part}
+        found = {
+            part: [
+                item
+                for item, own in zip(self.items, self._words, strict=True)
+                if item in self._search(part) and (part == wanted or len(part) > 3 or part in own)
+            ]
+            for part in (wanted, *wanted.split())
+            if part
+        }
         if found.get(wanted):
             return wanted, found[wanted]
         return min(

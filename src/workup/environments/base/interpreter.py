@@ -19,9 +19,9 @@ _ROLE = (
     "numbered list of the only things that can be asked for, and the doctor's request. Say which "
     "of them the request asks for, in whatever words. A request that names a thing of the list "
     "asks for it; so does one that describes it in a layman's words. A thing that only has to do "
-    "with the request is not asked for. A request about the family, about treatment or about "
-    "anything that is not in the list asks for none of them. You do not answer the request, and "
-    "you know nothing of the patient.\n"
+    "with the request is not asked for. A request for something that is not in the list, such as "
+    "treatment or a disease of the family, asks for none of them. You do not answer the request, "
+    "and you know nothing of the patient.\n"
     f'Answer with one JSON object: {{"numbers": the numbers of the things, at most {_MOST}, the '
     "likeliest first; empty if it asks for none of them}."
 )
@@ -36,7 +36,7 @@ class _Chosen(BaseModel):
 class Interpreter:
     """Maps a request to things that can be asked for.
 
-    A request with the same list is one prompt in every case and encounter: the cache answers it.
+    The prompt holds the request and the list alone, so the cache answers it in every other case.
     """
 
     def __init__(self, model: Model) -> None:

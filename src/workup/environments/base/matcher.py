@@ -90,7 +90,7 @@ class MeaningIndex(NamedTuple):
     vectors: np.ndarray
 
     def nearest(self, request: str) -> list[int]:
-        """The entries whose best cosine is `least` or more and nobody else's is clearly more."""
+        """The nearest entry and all within .05 of it; none if the nearest is below `least`."""
         if not len(self.vectors):
             return []
         cosines = self.vectors @ self.meaning.asked(request)
@@ -128,9 +128,10 @@ class Matcher:
     `names` finds one by its exact name. A request means the item of the first step that fits:
 
     1. it is an item's name, question or synonym as a whole
-    2. it shares at least .6 of the words with a name or question
-    3. all words of a name stand in it, else their stems, else those of a synonym: of several, those
-       with the most words; a synonym goes before a name that is a part of it
+    2. the words that it and a name or question have in common are .6 of those of both, or more
+    3. all words of a name stand in it, else their stems, else those of a question or synonym: of
+       several, those with the most words; a longer one that holds the words of a name goes before
+       the name: "yellow sputum" before "sputum"
     4. with `meaning`, the item whose wording is nearest; of two that are equally near, neither
 
     What the request mentions to leave it out ("apart from the fever") does not count from step 2
@@ -157,8 +158,9 @@ class Matcher:
         self._plain, self._wordings = Lexicon([w for w, _ in plain]), [i for _, i in plain]
         names = [item.name for item in items]
         self._named = Lexicon(names)
-        self._stemmed = Lexicon([*names, *(w for w, _ in also)], stems)
-        self._owners = [*items, *(item for _, item in also)]
+        asked = [(item.question, item) for item in items]
+        self._stemmed = Lexicon([*names, *(w for w, _ in [*asked, *also])], stems)
+        self._owners = [*items, *(item for _, item in [*asked, *also])]
         said = [(item.name, item.question, *own) for item, own in zip(items, synonyms, strict=True)]
         self._said = dict(zip(names, map(" ".join, said), strict=True))
         self._near = meaning and meaning.index(
@@ -186,7 +188,10 @@ class Matcher:
         return Match(meant, MEANING) if len(meant) == 1 else Match()
 
     def _contained(self, asked: str) -> tuple[list[Item], str]:
-        """The items whose names stand in the request, else whose synonyms do, and the step."""
+        """The items whose names stand in the request, else what else they are called, and the step.
+
+        An item is also called by its question: "do you have pain in the pelvis" is pelvic pain.
+        """
         held, count = self._stemmed.held(asked), len(self._items)
         named = self._named.named(asked) or most_words([pair for pair in held if pair[1] < count])
         inside = [stems(self._items[index].name) for index in named]
@@ -196,7 +201,8 @@ class Matcher:
             if index >= count and (not inside or any(name < entry for name in inside))
         ]
         found = most_words(more) or named
-        return [self._owners[index] for index in found], SYNONYM if more else CONTAINED
+        synonym = any(index >= 2 * count for index in found)
+        return [self._owners[index] for index in found], SYNONYM if synonym else CONTAINED
 
     def _fitting(self, request: str, found: Sequence[Item]) -> tuple[Item, ...]:
         """Of the items found, each once, those that are about what the request is about."""
@@ -208,7 +214,8 @@ class FactMatcher:
     """Finds the facts of one case that belong to no listed item.
 
     By the name of a fact's item as a whole or within the request, or by a synonym of that name,
-    then by shared words, then by meaning. Of one name all facts are found, else at most two.
+    then by shared words, then by meaning. Of one name all facts are found, by shared words at most
+    two, by meaning one or those that are equally near.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Patients with a dose of trouble: they withhold, forget, contradict themselves and fabricate.
 
 `workup.core.channel` says how likely each is. What happens is drawn by the seed, the case and the
-item alone, so that every doctor meets the same patient. A larger dose makes the trouble of a
-smaller one, and more. The case stays as it is: what was said is compared with it to tell what
-became of the truth (`became`).
+item alone, so that every doctor meets the same patient. What happens at a small dose happens at a
+larger one too, where it may be hidden: a denial that is contradicted is the truth. The case stays
+as it is: what was said is compared with it to tell what became of the truth (`became`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class TroubleSettings(EncounterSettings):
 class Said(NamedTuple):
     """What a patient says of `topic`: the facts affirmed, none where it denies.
 
-    `facts` is None where it is not sure. `true`: it is the truth.
+    `facts` is None where it is not sure. `true`: this reply and all before it on the topic are the
+    truth.
     """
 
     topic: str
@@ -180,7 +181,7 @@ class Trouble:
                 now = held if now is None else () if now else affirmed
 
     def _uniform(self, case: Case, topic: str, *what: object) -> float:
-        """A number in [0, 1) that is drawn anew for each of `what`."""
+        """A number in [0, 1) that the seed, the case, the topic and `what` fix."""
         return seed_key("trouble", self.seed, case.id, topic, *what) / 2**64
 
 
@@ -192,7 +193,8 @@ def unsure(text: str) -> str:
 def became(case: Case, past: Sequence[Turn], turn: Turn) -> str:
     """What became of the truth in the answer of `turn`, after the turns `past`.
 
-    "" where the answer is true and repeats an earlier one.
+    "" where the answer is true and agrees with the last one on its topic, and where nothing was
+    asked.
     """
     topic = turn.observation.item
     if not topic or turn.action.kind not in ASKED:
@@ -210,7 +212,7 @@ def became(case: Case, past: Sequence[Turn], turn: Turn) -> str:
 
 
 def doubt(case: Case, past: Sequence[Turn], turn: Turn) -> str:
-    """What became of the truth, and the truth, for a reader: "withheld; true: …"; "" of neither."""
+    """What became of the truth, and the truth: "withheld; true: …"; "" where the answer is true."""
     if not (mark := became(case, past, turn)):
         return ""
     topic = turn.observation.item

@@ -1,4 +1,4 @@
-"""Safety: dangerous diseases found, diagnoses named too early, requests made too late.
+"""Safety: dangerous diseases found, diagnoses named too early, requests after all was settled.
 
 Option: a file with the names of the diseases that must not be missed, one a line; else the
 source's own list counts (`Source.must_not_miss`). Premature closure and over-ordering are by the
@@ -31,8 +31,8 @@ METRICS = (
     ),
     Metric(
         "premature",
-        "share of the diagnoses that were named with a question left, when one more answer of this "
-        "patient would have made the true disease the most probable one, and it was not",
+        "share of all diagnoses at which a question was left, the true disease was not the most "
+        "probable one, and one more answer of this patient would have made it so",
         "premature closure",
         undefined=f"{_EXACT}, and without a diagnosis",
         rank=280,
@@ -49,7 +49,7 @@ METRICS = (
 
 
 def open_in(option: str, world: MeasuredWorld) -> Measure:
-    """The measure. Raises UserError for a file that is missing, CaseError for another disease."""
+    """The measure. Raises UserError for a missing file, CaseError for a disease not on the list."""
     source, environment = world
     dangerous = _listed(option, source.diagnoses) if option else frozenset(source.must_not_miss)
     reader = reader_of(source, environment)
@@ -95,7 +95,10 @@ def over_ordered(episode: Episode, reader: BayesDiagnoser) -> int:
 
 
 def answer_of(reader: BayesDiagnoser, case: Case, name: str) -> Evidence:
-    """What asking for one item says: its findings, or that it is normal, and its parent with it."""
+    """What asking for one item says: its findings, or that it is normal.
+
+    If its parent was not asked for and is absent, so are both.
+    """
     record = evidence_of((*case.given, *case.truth.facts))
     parent = reader.items[name].parent
     if parent in reader.items and parent not in record:

@@ -117,6 +117,20 @@ class Result(ABC):
         own = to_jsonable_python(self, exclude=hidden, inf_nan_mode="null")
         return {**own, **to_jsonable_python(self.figures(), inf_nan_mode="null")}
 
+    def tables_as_json(self) -> list[dict[str, Any]]:
+        """Every table as it is printed: its title, headings and rows; the first `words` columns
+        name a row."""
+        return [
+            {
+                "title": each.title,
+                "headings": [*each.headings],
+                "rows": [[*row] for row in each.rows],
+                "words": each.words,
+            }
+            for section in self.sections()
+            for each in section.sheets
+        ]
+
     def write(self, folder: Path, name: str, question: str, command: str = "") -> Path:
         """NAME.json and NAME.html in `folder`, made if need be; returns the page.
 
@@ -124,15 +138,14 @@ class Result(ABC):
         """
         with clear_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        about = versions({}, command)
-        made = {key: about[key] for key in MADE if about[key] is not None}
-        tables = [
-            {"title": each.title, "headings": each.headings, "rows": each.rows, "words": each.words}
-            for section in self.sections()
-            for each in section.sheets
-        ]
-        numbers = {"study": name, "command": command, "made": made, **self.as_json()}
-        numbers["tables"] = tables
+        made = versions({}, command)
+        numbers = {
+            "study": name,
+            "command": command,
+            "made": {key: made[key] for key in MADE if made[key] is not None},
+            **self.as_json(),
+            "tables": self.tables_as_json(),
+        }
         text = printable(json.dumps(numbers, ensure_ascii=False, indent=2))
         write_whole(folder / f"{name}.json", f"{text}\n")
         about = {"title": self.title, "facts": self.facts, "sections": self.sections()}

@@ -21,7 +21,9 @@
 An arm is what one types behind `workup train`, with its scale's words behind the method: here
 `craft --cases clinic:s max_tokens=8`. What the arm says itself comes last and is kept. A side of a
 claim is an arm, or `ARM @ DOCTOR` for another doctor than the trained policy of the arm's
-evaluation, such as `crit @ warm start`. The built-in papers are the YAML files beside this one.
+evaluation, such as `crit @ warm start`. `ARM @ PLACE` is the trained policy in another evaluation,
+which the set-up names in `elsewhere`. `crit - base` is what the one has above the other, so that a
+claim can compare two gains. The built-in papers are the YAML files beside this one.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -39,7 +41,7 @@ from workup.runs.settings import from_file
 from workup.runs.words import STAGES
 
 HERE = Path(__file__).parent
-AT = " @ "
+AT, LESS = " @ ", " - "
 TRAINED = STAGES[-1]
 ScaleName = Literal["tiny", "small", "paper"]
 SCALES: tuple[ScaleName, ...] = get_args(ScaleName)
@@ -62,6 +64,13 @@ class ClaimsPart(BaseModel):
     """A part of a claims file; nothing else can stand in it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ArmPlayed(NamedTuple):
+    """An arm, and a doctor of its evaluation or a further evaluation of its policy."""
+
+    arm: str
+    place: str
 
 
 class Scale(ClaimsPart):
@@ -93,7 +102,9 @@ class Setup(ClaimsPart):
     """Arms that differ in what a claim is about, and in nothing else.
 
     `bounds` are arms that no claim compares: what the policy could hold, and what better credit
-    could bring. `paid` names, for an arm, the part of its reward that a claim is about.
+    could bring. `paid` names, for an arm, the part of its reward that a claim is about. `elsewhere`
+    has further evaluations of the trained policies: a name, and the words behind `workup evaluate
+    RUN`.
     """
 
     about: str
@@ -102,6 +113,7 @@ class Setup(ClaimsPart):
     bounds: Mapping[Name, Words] = Field(default_factory=dict)
     headroom: Headroom | None = None
     paid: Mapping[Name, str] = Field(default_factory=dict)
+    elsewhere: Mapping[Name, Words] = Field(default_factory=dict)
 
     def commands(self, scale: ScaleName, more: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
         """Arm → the words behind `workup train`, without seed and folder; bounds come last.
@@ -144,9 +156,10 @@ class Claim(ClaimsPart):
     cannot: str = ""
 
     @property
-    def sides(self) -> tuple[str, ...]:
-        """The sides that are runs; a number is none."""
-        return tuple(each for each in (self.better, self.than) if isinstance(each, str) and each)
+    def compared(self) -> tuple[ArmPlayed, ...]:
+        """The arms of both sides, and who plays there; a number is none."""
+        sides = (each for each in (self.better, self.than) if isinstance(each, str) and each)
+        return tuple(each for side in sides for each in parted(side))
 
     @model_validator(mode="after")
     def _whole(self) -> Claim:
@@ -177,8 +190,8 @@ class Paper(ClaimsPart):
             if claim.setup not in self.setups:
                 raise ValueError(f"claim {claim.id}: {unknown('setup', claim.setup, self.setups)}")
             arms = self.setups[claim.setup].arms
-            for side in claim.sides:
-                if (arm := parted(side)[0]) not in arms:
+            for arm, _ in claim.compared:
+                if arm not in arms:
                     raise ValueError(f"claim {claim.id}: {unknown('arm', arm, arms)}")
         for name, setup in self.setups.items():
             for arm in setup.paid:
@@ -200,10 +213,10 @@ class Paper(ClaimsPart):
         return self.model_copy(update={"claims": claims, "setups": kept})
 
 
-def parted(side: str) -> tuple[str, str]:
-    """("crit", "warm start") of "crit @ warm start"; the trained policy where none is named."""
-    arm, at, doctor = side.partition(AT)
-    return arm.strip(), doctor.strip() if at else TRAINED
+def parted(side: str) -> tuple[ArmPlayed, ...]:
+    """("crit", "trained") and ("base", "warm start") of "crit - base @ warm start"; one or two."""
+    parts = (each.partition(AT) for each in side.split(LESS, 1))
+    return tuple(ArmPlayed(arm.strip(), place.strip() or TRAINED) for arm, _, place in parts)
 
 
 def names() -> list[str]:

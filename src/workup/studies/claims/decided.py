@@ -17,12 +17,12 @@ from workup.core.crossed import (
     decide,
 )
 from workup.core.errors import UserError, unknown
-from workup.core.statistics import Clustered
+from workup.core.statistics import Clustered, gaps
 from workup.report.curves import Curve, reinforced
-from workup.runs import Run
+from workup.runs import Outcome, Run
 from workup.runs.estimates import bounds, value
 from workup.runs.rising import Learning, LearningVerdict
-from workup.studies.claims import TRAINED, Claim, parted
+from workup.studies.claims import LESS, TRAINED, ArmPlayed, Claim, parted
 
 CANNOT = "could not show it"
 NOT_RUN = "not run"
@@ -86,28 +86,35 @@ class ClaimFinding:
         return self.difference.detectable() / self.target
 
 
-def ended(folder: Path, arm: str, seed: int, claims: Sequence[Claim]) -> Ended:
-    """What these claims need of the run in `folder`."""
+def ended(
+    folder: Path,
+    arm: str,
+    seed: int,
+    claims: Sequence[Claim],
+    elsewhere: Mapping[str, Path] | None = None,
+) -> Ended:
+    """What these claims need of the run in `folder`, and of its further evaluations by name."""
     sides = [
-        (*parted(side), measure)
+        (*each, measure)
         for claim in claims
         for side, measure in _measured(claim)
         if isinstance(side, str)
+        for each in parted(side)
     ]
-    wanted = {(doctor, measure) for of, doctor, measure in sides if of == arm}
+    wanted = {(place, measure) for of, place, measure in sides if of == arm}
     wanted |= {(TRAINED, measure) for measure in OWN}
     drawn = {claim.measure for claim in claims if claim.curve} | {"reward", "accuracy"}
     with Run.open(folder) as run:
         found: dict[str, dict[str, Clustered]] = {}
         diseases: dict[str, str] = {}
-        for doctor in sorted({doctor for doctor, _ in wanted}):
-            outcomes = run.outcomes(doctor)
+        for place in sorted({place for place, _ in wanted}):
+            outcomes = _outcomes(run, place, elsewhere or {})
             diseases.update((each.case_id, each.diagnosis) for each in outcomes)
             cases = [each.case_id for each in outcomes]
-            found[doctor] = {
+            found[place] = {
                 measure: ([value(each, measure) for each in outcomes], cases)
                 for of, measure in wanted
-                if of == doctor
+                if of == place
             }
         steps = reinforced(list(run.metrics()))
         curve = Curve(arm, [{name: line.get(name) for name in drawn} for line in steps])
@@ -123,6 +130,15 @@ def ended(folder: Path, arm: str, seed: int, claims: Sequence[Claim]) -> Ended:
             float(summary["seconds"]),
             str(run.versions.get("commit") or ""),
         )
+
+
+def _outcomes(run: Run, place: str, elsewhere: Mapping[str, Path]) -> Sequence[Outcome]:
+    """The outcomes of a doctor of the run, or of its policy in a further evaluation."""
+    if place not in elsewhere:
+        return run.outcomes(place)
+    with Run.open(elsewhere[place]) as other:
+        anchors = (other.summary or {}).get("anchors", ())
+        return other.outcomes(next(each for each in other.doctors() if each not in anchors))
 
 
 def finding(claim: Claim, runs: Iterable[Ended], problem: str = "") -> ClaimFinding:
@@ -141,7 +157,7 @@ def finding(claim: Claim, runs: Iterable[Ended], problem: str = "") -> ClaimFind
     found, each = _difference(claim, *sides)
     if found.n == 0:
         return ClaimFinding(claim, NOT_RUN, reason=f"{claim.measure} is undefined in every run")
-    compared = {parted(side)[0] for side in claim.sides}
+    compared = {arm for arm, _ in claim.compared}
     rising = {
         arm: (sum(run.rising for run in arms[arm].values()), len(arms[arm])) for arm in compared
     }
@@ -168,22 +184,33 @@ def _side(
     claim: Claim, side: str | float, measure: str, arms: Mapping[str, Mapping[int, Ended]]
 ) -> Side:
     if not isinstance(side, str):
-        return dict.fromkeys(arms.get(parted(claim.better)[0], ()), side)
-    arm, doctor = parted(side)
-    runs = arms.get(arm, {})
+        return dict.fromkeys(arms.get(parted(claim.better)[0].arm, ()), side)
+    first, *less = [_one(claim, each, measure, arms) for each in parted(side)]
+    if not less:
+        return first
+    (second,) = less
+    seeds = [seed for seed in first if seed in second]
+    gains, _ = gaps([(first[seed], second[seed]) for seed in seeds])
+    return dict(zip(seeds, gains, strict=True))
+
+
+def _one(
+    claim: Claim, of: ArmPlayed, measure: str, arms: Mapping[str, Mapping[int, Ended]]
+) -> Side:
+    runs = arms.get(of.arm, {})
     if claim.curve:
         return {seed: run.curve.values(measure) for seed, run in runs.items()}
-    return {seed: _kept(claim, run, doctor, measure) for seed, run in runs.items()}
+    return {seed: _kept(claim, run, of.place, measure) for seed, run in runs.items()}
 
 
-def _kept(claim: Claim, run: Ended, doctor: str, measure: str) -> Clustered:
+def _kept(claim: Claim, run: Ended, place: str, measure: str) -> Clustered:
     """The values of the patients that the claim is about.
 
     Raises UserError for a doctor who was not evaluated and for a disease that nobody has.
     """
-    values, cases = run.outcomes[doctor][measure]
+    values, cases = run.outcomes[place][measure]
     if not cases:
-        raise UserError(f"nobody called '{doctor}' was evaluated in {run.arm}-{run.seed}")
+        raise UserError(f"nobody called '{place}' was evaluated in {run.arm}-{run.seed}")
     if not claim.where:
         return values, cases
     if claim.where not in run.diseases.values():
@@ -202,7 +229,8 @@ def _difference(claim: Claim, ours: Side, theirs: Side) -> tuple[Crossed, dict[i
         return area_difference(one, other), dict(every)
     if not isinstance(claim.than, str):
         theirs = {seed: ([claim.than] * len(cases), cases) for seed, (_, cases) in ours.items()}
-    limits = bounds(claim.measure) if not claim.than_measure else None
+    gains = any(isinstance(each, str) and LESS in each for each in (claim.better, claim.than))
+    limits = None if claim.than_measure or gains else bounds(claim.measure)
     whole = crossed_difference(
         {str(seed): part for seed, part in ours.items()},
         {str(seed): part for seed, part in theirs.items()},

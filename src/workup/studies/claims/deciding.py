@@ -52,6 +52,8 @@ class Deciding:
                 self._command(begin)
             for arm in self.plan.arms(name):
                 self._command(self.plan.run(name, arm, self.plan.first))
+                for job in self.plan.elsewhere(name, arm, self.plan.first).values():
+                    self._command(job)
             runs = len(self.plan.jobs(name, self.plan.every_seed[: self.plan.seeds]))
             told = [f"{runs} runs: {len(self.plan.arms(name))} arms, {self.plan.seeds} seeds"]
             told += [f"about {size.hours * runs:g} hours in all"] if size.hours else []
@@ -80,7 +82,11 @@ class Deciding:
             for arm in self.plan.arms(setup):
                 out = self.plan.run(setup, arm, seed).out
                 if out not in self._read and summary_of(out) is not None:
-                    self._read[out] = decided.ended(out, arm, seed, claims)
+                    others = self.plan.elsewhere(setup, arm, seed)
+                    if not all(job.ended or job in self.queue.failed for job in others.values()):
+                        continue
+                    places = {name: job.out for name, job in others.items() if job.ended}
+                    self._read[out] = decided.ended(out, arm, seed, claims, places)
                 if out in self._read:
                     found.append(self._read[out])
         return found

@@ -28,7 +28,7 @@ PATIENCE = 10.0  # seconds that a run has to end by itself, before it is killed
 
 @dataclass(frozen=True)
 class ClaimRun:
-    """One run: `words` are what is typed behind `workup train`, without its folder.
+    """One run: `words` are what is typed behind `workup train`, or `verb`, without its folder.
 
     Runs of one `kin` share a warm start. The first of them trains it, so that none of its kin is
     started beside it while another run is waiting.
@@ -37,6 +37,7 @@ class ClaimRun:
     out: Path
     words: tuple[str, ...]
     kin: str
+    verb: str = "train"
 
     @property
     def name(self) -> str:
@@ -45,7 +46,7 @@ class ClaimRun:
     @property
     def typed(self) -> str:
         """What one types to begin it, but for its folder."""
-        return shlex.join(["workup", "train", *self.words])
+        return shlex.join(["workup", self.verb, *self.words])
 
     @property
     def log(self) -> Path:
@@ -65,7 +66,7 @@ class ClaimRun:
         """The words behind `workup`: they begin the run, or go on with it."""
         if (self.out / "config.yaml").exists():
             return ("resume", str(self.out))
-        return ("train", *self.words, "--out", str(self.out))
+        return (self.verb, *self.words, "--out", str(self.out))
 
     def why(self) -> str:
         """The last line that a failed run said."""

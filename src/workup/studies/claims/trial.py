@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workup.core.errors import UserError
-from workup.studies.claims import Claim, Paper, ScaleName, Setup, checks, parted
+from workup.studies.claims import Claim, Paper, ScaleName, Setup, checks
 from workup.studies.claims.decided import FEWEST
 from workup.studies.claims.queue import ClaimRun, Queue
 
 BOUNDS = 3
 """Seeds of the bounds, at most: no claim compares them."""
 
-CHECKS = "checks"
+CHECKS, ELSEWHERE = "checks", "elsewhere"
 PAPER = "paper"
 START = "start"
 
@@ -66,7 +66,7 @@ class ClaimsPlan:
         A paper's own configuration has none: they need the built-in clinic's probabilities.
         """
         chosen = self.setups[setup]
-        used = {parted(side)[0] for claim in self.claims(setup) for side in claim.sides}
+        used = {arm for claim in self.claims(setup) for arm, _ in claim.compared}
         bounds = [] if chosen.scales[self.scale].arms or self.scale == PAPER else chosen.bounds
         return [*(arm for arm in chosen.arms if arm in used), *bounds]
 
@@ -103,6 +103,26 @@ class ClaimsPlan:
         begun = self.start(setup)
         policy = ("--policy", str(begun.out)) if begun else ()
         return (*command, *policy, f"seed={seed}")
+
+    def elsewhere(self, setup: str, arm: str, seed: int) -> dict[str, ClaimRun]:
+        """The further evaluations of one arm's policy that a claim compares, by their names."""
+        places = self.setups[setup].elsewhere
+        wanted = {
+            place
+            for claim in self.claims(setup)
+            for of, place in claim.compared
+            if of == arm and place in places
+        }
+        trained = self.run(setup, arm, seed)
+        return {
+            place: ClaimRun(
+                self.folder / setup / ELSEWHERE / place / trained.out.name,
+                (str(trained.out), *shlex.split(places[place])),
+                trained.kin,
+                "evaluate",
+            )
+            for place in sorted(wanted)
+        }
 
     def checks(self, setup: str) -> list[ClaimRun]:
         """The short trainings that tell whether the set-up could show anything."""
@@ -161,13 +181,20 @@ class ClaimTrial:
 
     def _batch(self, wanted: Sequence[tuple[str, int]]) -> None:
         """Brings each of these set-ups to so many seeds."""
-        jobs = []
+        jobs, further = [], []
         for name, number in wanted:
             had = self.seeds.get(name, 0)
             seeds = range(self.plan.first + had, self.plan.first + number)
             jobs += self.plan.jobs(name, seeds)
+            further += [
+                (self.plan.run(name, arm, seed), job)
+                for seed in seeds
+                for arm in self.plan.arms(name)
+                for job in self.plan.elsewhere(name, arm, seed).values()
+            ]
             self.seeds[name] = number
         self.queue.run(jobs, self.told)
+        self.queue.run([job for trained, job in further if trained.ended], self.told)
         self.looked()
 
     def _neediest(self, setups: Sequence[str]) -> str | None:
