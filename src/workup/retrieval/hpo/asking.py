@@ -27,10 +27,6 @@ NOISE = 0.1
 """The share of findings that have nothing to do with the disease."""
 
 
-RECORDED = 0.3
-"""About the share of the findings of a disease that a patient's record has."""
-
-
 class TermAnswer(NamedTuple):
     """The findings that are the term or a kind of it; `denied` that it was looked for in vain.
 
@@ -73,9 +69,8 @@ class TermQuestions:
 
     nats. q(t, d) = (1 − e)·A(t | d) + e·A(t), where A(t | d) is the frequency that is stated of t
     itself, A(t) its mean over all diseases and e NOISE. Terms without an answer add nothing. Where
-    an answer tells at most m findings, G(a) is multiplied by m·(1 − exp(−r·n(a) / m)) / n(a), with
-    n(a) = Σ_{t ⪯ a} q̄(t) and r RECORDED. P(d) is the belief of the ranker (τ). Nothing rests on
-    the patient's own publications.
+    an answer tells at most m findings, G(a) is multiplied by min(1, m / n(a)), n(a) = Σ_{t ⪯ a}
+    q̄(t). P(d) is the belief of the ranker (τ). Nothing rests on the patient's own publications.
     """
 
     def __init__(self, ratio: LikelihoodRatio) -> None:
@@ -118,7 +113,7 @@ class TermQuestions:
         gains: Array = self._kinds @ (nats * open_)
         if most:
             n = np.maximum(self._kinds @ (expected * open_), 1e-12)
-            gains = gains * most * (1 - np.exp(-RECORDED * n / most)) / n
+            gains = gains * np.minimum(1, most / n)
         gains[list(known.settled)] = 0
         return gains
 
