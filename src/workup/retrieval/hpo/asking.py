@@ -22,7 +22,7 @@ from workup.retrieval.hpo.phenotypes import Array, LikelihoodRatio, PatientFindi
 LIKELY = 1_500  # diseases over which a question's information is summed; the others hardly count
 τ = 0.37
 """How far the ranker's scores are log-odds: P(d) ∝ exp(τ·S(d)), by maximum likelihood of the truth
-among published patients without their own publications."""
+among PhenoBrain's public patients."""
 NOISE = 0.1
 """The share of findings that have nothing to do with the disease."""
 
