@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import warnings
 from dataclasses import asdict
 from importlib import import_module
@@ -14,11 +15,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.figures import table
+from bench.figures import HEADINGS, rows, table
+from workup.runs.machine import MADE, versions
 
 NAMES = (
     "rollout",
     "step",
+    "openings",
     "warming",
     "memory",
     "startup",
@@ -66,9 +69,15 @@ def main() -> None:
     console.width = console.width if console.is_terminal else 120
     console.print(table(figures))
     if arguments.json:
-        arguments.json.write_text(
-            json.dumps([asdict(f) | {"met": f.met} for f in figures], indent=1, ensure_ascii=False)
-        )
+        command = shlex.join(["python", "-m", "bench", *arguments.names])
+        made = versions({}, command)
+        kept = {
+            "command": command,
+            "made": {key: made[key] for key in MADE if made[key] is not None},
+            "figures": [asdict(f) | {"met": f.met} for f in figures],
+            "tables": [{"title": "", "headings": HEADINGS, "rows": rows(figures), "words": 1}],
+        }
+        arguments.json.write_text(json.dumps(kept, indent=1, ensure_ascii=False))
 
 
 if __name__ == "__main__":

@@ -31,21 +31,30 @@ class Figure:
         return self.ratio >= self.target if self.at_least else self.ratio <= self.target
 
 
-def table(figures: Sequence[Figure]) -> Table:
-    shown = Table("measure", title="workup bench")
-    for heading in ("ours", "baseline", "ratio", "target", "met"):
-        shown.add_column(heading, justify="right", no_wrap=True)
-    for f in figures:
-        target = f"{'≥' if f.at_least else '≤'} {f.target:g}"
-        verdict = "[green]yes[/]" if f.met else "[red]no[/]"
-        shown.add_row(
+HEADINGS = ("measure", "ours", "baseline", "ratio", "target", "met")
+
+
+def rows(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
+    """The figures as text, below HEADINGS."""
+    return [
+        (
             f.measure,
             f"{f.ours:.3g} {f.unit}",
             f"{f.baseline:.3g} {f.unit}",
             f"{f.ratio:.2f}",
-            target,
-            verdict,
+            f"{'≥' if f.at_least else '≤'} {f.target:g}",
+            "yes" if f.met else "no",
         )
+        for f in figures
+    ]
+
+
+def table(figures: Sequence[Figure]) -> Table:
+    shown = Table(HEADINGS[0], title="workup bench")
+    for heading in HEADINGS[1:]:
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for *cells, met in rows(figures):
+        shown.add_row(*cells, f"[{'green' if met == 'yes' else 'red'}]{met}[/]")
     return shown
 
 

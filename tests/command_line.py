@@ -136,7 +136,7 @@ def _run(
 
 def finished(*words: object, cwd: Path) -> str:
     """What `workup WORDS` prints; it must succeed."""
-    done = workup(*words, cwd=cwd)
+    done = forked(*words, cwd=cwd)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

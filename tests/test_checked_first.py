@@ -243,6 +243,8 @@ def test_roles_of_the_users_file_have_a_place_or_are_left_out_and_told(
             "trained",
             *SMALL,
             "steps=1",
+            "sft.steps=1",
+            "evaluation.cases=1",
             "evaluation.anchors=false",
         )
         assert (status, Run.open("trained").config["roles"]) == (0, {"judge": "exact"}), err

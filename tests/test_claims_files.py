@@ -101,7 +101,8 @@ TINY = [each for each in arms() if each[1] == "tiny"]
 
 @lru_cache(maxsize=1)  # neighbouring tests may want the same
 def training(words: tuple[str, ...]) -> Training:
-    return Training.of(settings(words), "user")
+    """The run of these words, with few cases to evaluate: measures look at all of them."""
+    return Training.of(settings((*words, "evaluation.cases=20")), "user")
 
 
 @pytest.mark.parametrize(("name", "scale", "setup", "arm"), TINY)

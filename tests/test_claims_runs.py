@@ -54,12 +54,8 @@ def toy(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_file_is_run_interrupted_and_run_on(
-    how: signal.Signals, toy: Path, tmp_path: Path, call: Call
-) -> None:
-    """Two seeds of two arms; the first command is ended in the middle of a run."""
-    words = ["claims", str(toy), "--seeds", "2", "--jobs", "2", "--out", str(tmp_path / "out")]
+def interrupted(how: signal.Signals, words: Sequence[str], out: Path) -> None:
+    """The command is ended in the middle of the second seed's first run."""
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *words],
         stdout=subprocess.PIPE,
@@ -68,13 +64,27 @@ def test_a_file_is_run_interrupted_and_run_on(
         env={**os.environ, "COLUMNS": "120"},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
-    begun = tmp_path / "out" / "clinic" / "crit-1" / "metrics.jsonl"
+    begun = out / "clinic" / "crit-1" / "metrics.jsonl"
     until(begun.exists, process)
     process.send_signal(how)
     said, _ = process.communicate()
     assert process.returncode == 130, said
     assert "the same command goes on" in said
     assert not begun.with_name("summary.json").exists()
+
+
+def words_of(toy: Path, tmp_path: Path) -> list[str]:
+    """Two seeds of two arms."""
+    return ["claims", str(toy), "--seeds", "2", "--jobs", "2", "--out", str(tmp_path / "out")]
+
+
+def test_sigterm_is_an_interruption(toy: Path, tmp_path: Path, call: Call) -> None:
+    interrupted(signal.SIGTERM, words_of(toy, tmp_path), tmp_path / "out")
+
+
+def test_a_file_is_run_interrupted_and_run_on(toy: Path, tmp_path: Path, call: Call) -> None:
+    words = words_of(toy, tmp_path)
+    interrupted(signal.SIGINT, words, tmp_path / "out")
 
     status, out, err = call(*words)
     assert status == 0, err

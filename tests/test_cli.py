@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from command_line import SMALL, Call, environment, finished, forked, workup
+from command_line import SMALL, Call, environment, forked, workup
 from waiting import HANG
 
 from workup import methods
@@ -84,7 +84,7 @@ def test_help_answers_without_loading_torch(words: tuple[str, ...], tmp_path: Pa
 
 
 def test_the_console_script_is_installed(tmp_path: Path) -> None:
-    assert "train" in finished("--help", cwd=tmp_path)
+    assert "train" in workup("--help", cwd=tmp_path).stdout
 
 
 def test_methods_are_listed_with_their_settings(call: Call) -> None:

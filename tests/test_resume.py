@@ -316,6 +316,6 @@ def test_half_a_config_is_refused(share: float, tmp_path: Path, killed: Path) ->
     file = tmp_path / "run" / "config.yaml"
     whole = file.read_bytes()
     file.write_bytes(whole[: int(len(whole) * share)])
-    refused = workup("resume", "run", cwd=tmp_path)
+    refused = forked("resume", "run", cwd=tmp_path)
     assert refused.returncode == 2
     assert re.fullmatch(r"error: run/config.yaml: .*\n", refused.stderr)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from test_sources import LAYOUTS
 
 from workup.cases import open_source, problems
-from workup.cases.files import LINE_LIMIT, line_at, lines_of, parse_json, read_object
+from workup.cases.files import LINE_LIMIT, line_at, lines_of, parse_json, raw_lines, read_object
 from workup.cases.pieces import (
     CsvRecord,
     Piece,
@@ -28,7 +28,6 @@ from workup.cases.pieces import (
     csv_records,
     piece_at,
     pieces,
-    raw_lines,
 )
 from workup.cases.rows import RowErrors
 from workup.core.case import Case, Source

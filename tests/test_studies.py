@@ -166,7 +166,7 @@ def test_shares_are_compared_case_by_case() -> None:
         ("b", "0"): [outcome("1", True, 4), outcome("2", True, 4), outcome("3", True, 4)],
         ("b", "1"): [outcome("1", True, 4), outcome("2", True, 4), outcome("3", True, 4)],
     }
-    found = information.compare("x", 0, played)
+    found = information.Information.of("x", 0, played)
     a0, a1, b0, b1 = found.arms
     assert (a0.level["accuracy"].mean, a0.level["questions"].mean) == (
         pytest.approx(1 / 3),

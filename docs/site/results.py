@@ -3,7 +3,7 @@
     python -m docs.site.results                      renders every table anew (`make results`)
     python -m docs.site.results NAME RUN…            keeps the figures of run folders first
     python -m docs.site.results NAME FOLDER          the same of a folder of `workup claims`
-    python -m docs.site.results NAME FILE.json       the same of a study or an audit
+    python -m docs.site.results NAME FILE.json       the same of a study, an audit, the bench
 
 Runs that are named together differ by their seed alone, and are pooled. A page shows a table where
 it has two comments; what stands between them is rendered:

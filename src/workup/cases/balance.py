@@ -71,14 +71,12 @@ def uniform(cases: Sequence[Case], size: int, *, seed: int = 0) -> list[int]:
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(cases))
     classes = _classes(cases)[order]
-    turns = rng.permutation(
-        classes.max(initial=0) + 1
-    )  # who gives one more, where the last round is not whole
+    # who gives one more, where the last round is not whole
+    turns = rng.permutation(classes.max(initial=0) + 1)
     by_class = np.argsort(classes, kind="stable")
     starts = np.searchsorted(classes[by_class], classes[by_class])
-    rounds = np.empty(
-        len(cases), dtype=np.int64
-    )  # a case is drawn in the round of its place within its class
+    # a case is drawn in the round of its place within its class
+    rounds = np.empty(len(cases), dtype=np.int64)
     rounds[by_class] = np.arange(len(cases)) - starts
     drawn = np.lexsort((turns[classes], rounds))[:size]
     return sorted(int(place) for place in order[drawn])

@@ -33,11 +33,9 @@ _ELSEWHERE = (
     "biochemistry blood ct electrocardiogram endoscopy mri pet radiograph scan serum ultrasound "
     "urine xray"
 )
-_FILLERS, _ANY_DISEASE, _ANY_TUMOUR = (
-    frozenset(_FILLING.split()),
-    frozenset(_DISEASE.split()),
-    frozenset(_TUMOUR.split()),
-)
+_FILLERS = frozenset(_FILLING.split())
+_ANY_DISEASE = frozenset(_DISEASE.split())
+_ANY_TUMOUR = frozenset(_TUMOUR.split())
 # "a" is part of a name: napsin A
 _METHODS, _KINDS = _FILLERS - {"a"} | frozenset(_METHOD.split()), frozenset(_KIND.split())
 _OTHER_DEPARTMENTS = frozenset(_ELSEWHERE.split())

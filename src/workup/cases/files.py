@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -67,6 +68,19 @@ class Line:
     text: str
 
 
+class Raw(NamedTuple):
+    """One line of a CSV file with its end: its offset, its number (from 1), its text, its bytes.
+
+    Bytes that are not UTF-8 are replaced in the text, and `error` says so.
+    """
+
+    offset: int
+    number: int
+    text: str
+    length: int
+    error: CaseError | None = None
+
+
 def existing(place: str) -> Path:
     """The path that the user typed, `~` expanded.
 
@@ -103,19 +117,30 @@ def scan(path: Path) -> Iterator[Line]:
 def lines_of(path: Path) -> Iterator[Line | CaseError]:
     """As `scan`, but yields the error of a line that is too long or not UTF-8, and goes on."""
     with reading(path) as file:
-        offset, number = 0, 0
-        while raw := file.readline(LINE_LIMIT + 1):
-            number += 1
-            try:
-                if text := decoded(raw, path, number):
-                    yield Line(offset, number, text)
-            except CaseError as error:
-                yield error
-            while len(raw) > LINE_LIMIT and not raw.endswith(
-                b"\n"
-            ):  # to the end of a line that is too long
-                offset += len(raw)
-                raw = file.readline(LINE_LIMIT + 1)
+        for raw in raw_lines(file.readline, path):
+            if raw.error is not None:
+                yield raw.error
+            elif text := _plain(raw.text):
+                yield Line(raw.offset, raw.number, text)
+
+
+def raw_lines(readline: Callable[[int], bytes], path: Path) -> Iterator[Raw]:
+    """Every line of an open file; of one that is too long, the beginning. Raises OSError."""
+    offset = 0
+    for number in count(1):
+        raw = readline(LINE_LIMIT + 1)
+        if not raw:
+            return
+        start = len(BOM) if number == 1 and raw.startswith(BOM) else 0
+        try:
+            yield Raw(offset + start, number, text_of(raw[start:], path, number), len(raw))
+        except CaseError as error:
+            replaced = raw[start:].decode("utf-8", "replace")
+            yield Raw(offset + start, number, replaced, len(raw), error)
+        offset += len(raw)
+        # to the end of a line that is too long
+        while len(raw) > LINE_LIMIT and not raw.endswith(b"\n"):
+            raw = readline(LINE_LIMIT + 1)
             offset += len(raw)
 
 
@@ -155,7 +180,7 @@ def line_at(path: Path, offset: int) -> str:
 
     Raises CaseError if the file has gone.
     """
-    return decoded(bytes_at(path, offset), path, None)
+    return _plain(text_of(bytes_at(path, offset), path, None))
 
 
 def bytes_at(path: Path, offset: int, length: int = 0) -> bytes:
@@ -198,9 +223,8 @@ def reading(path: Path) -> Iterator[BinaryIO]:
         raise _refused(path, error) from error
 
 
-def decoded(raw: bytes, path: Path, number: int | None) -> str:
-    """One line as text, stripped. Raises CaseError."""
-    return text_of(raw, path, number).removeprefix("\ufeff").strip("\r\n\t ")
+def _plain(text: str) -> str:
+    return text.removeprefix("\ufeff").strip("\r\n\t ")
 
 
 def text_of(raw: bytes, path: Path, number: int | None) -> str:

@@ -8,7 +8,6 @@ name, and answers are open.
 from __future__ import annotations
 
 import json
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -29,20 +28,15 @@ from pydantic import (
 )
 
 from workup.cases.files import (
-    ALL,
     LINE_LIMIT,
     Line,
     Split,
     checked,
-    existing,
-    held_out,
-    json_lines,
-    line_at,
     lines_of,
     parse_object,
     read_object,
-    view_of,
 )
+from workup.cases.lines import CaseLines
 from workup.cases.rows import Filled, RowErrors
 from workup.core.case import (
     LONGEST_ENTITY,
@@ -56,7 +50,6 @@ from workup.core.case import (
     Truth,
 )
 from workup.core.errors import CaseError, UserError
-from workup.core.lazy import Lazy
 from workup.core.leaks import Mask
 
 EXAMPLE = "jsonl:cases.jsonl"
@@ -193,25 +186,17 @@ def schema() -> dict[str, Any]:
 
 def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FILE` or `FILE#all`. Raises UserError, and CaseError where no line is a case."""
-    place, view = view_of(rest, "jsonl", [ALL])
-    path = existing(place)
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; jsonl takes one file.")
-    sides: tuple[array[int], array[int]] = (
-        array("Q"),
-        array("Q"),
-    )  # byte offsets of the training and the test lines
-    seen = _Seen()
+    file = CaseLines.named("jsonl", rest, split, "cases.jsonl")
+    path, seen = file.path, _Seen()
 
-    def read(line: Line) -> CaseLine:
-        row = parse_object(line.text, file=path, line=line.number, unique=True)
+    def read(row: dict[str, Any], line: int) -> CaseLine:
         seen.restricted |= row.get("restricted") is True  # even where the line is no case
-        case = checked(CaseLine, row, file=path, line=line.number)
-        errors.once(case.id, file=path, line=line.number)
+        case = checked(CaseLine, row, file=path, line=line)
+        errors.once(case.id, file=path, line=line)
         return case
 
-    for line, case in errors.read(json_lines(path), read):
-        sides[view == ALL or held_out(split, case.id)].append(line.offset)
+    for line, case in file.read(errors, read, unique=True):
+        file.keep(line, case.id)
         seen.add(case)
         if not case.truth.facts and not case.question:
             silent = "there is no hidden finding, so nothing to ask for."
@@ -219,9 +204,9 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
             errors.remark(silent, file=path, line=line.number, field=field, noted=False)
         for field, problem in seen.odd(case):
             errors.remark(problem, file=path, line=line.number, field=field)
-    if not any(map(len, sides)):
+    if not len(file):
         raise errors.nothing(CaseError("holds no case.", file=path))
-    return _source(f"jsonl:{rest}", path, sides, seen)
+    return _source(f"jsonl:{rest}", file, seen)
 
 
 @lru_cache(maxsize=1 << 10)  # many cases have the same few diagnoses
@@ -270,12 +255,13 @@ class _Seen:
                 self.texts[fact.text] = None
 
 
-def _source(name: str, path: Path, sides: tuple[array[int], array[int]], seen: _Seen) -> Source:
+def _source(name: str, file: CaseLines, seen: _Seen) -> Source:
+    path = file.path
     sidecar = _read_sidecar(path)
     items = [_item(item) for item in sidecar.items] if sidecar else _named_items(seen)
     diagnoses = tuple(sidecar.diagnoses) if sidecar else ()
     texts = tuple(seen.texts) if items and len(seen.texts) <= _PHRASES else ()
-    train, test = (_rows(path, offsets) for offsets in sides)
+    train, test = file.cases(lambda row, _: _case(checked(CaseLine, row, file=path)))
     return Source(
         name=name,
         train=train,
@@ -296,17 +282,6 @@ def _phrases(
 ) -> tuple[str, ...]:
     wording = [phrase for item in items for phrase in (item.name, item.normal)]
     return tuple(dict.fromkeys([*wording, *texts, *diagnoses]))
-
-
-def _rows(path: Path, offsets: array[int]) -> Lazy[Case]:
-    def make(i: int) -> Case:
-        return _case(
-            checked(
-                CaseLine, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path
-            )
-        )
-
-    return Lazy(len(offsets), make)
 
 
 def sidecar_of(path: Path) -> Path:

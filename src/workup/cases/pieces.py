@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from mmap import ACCESS_READ, mmap
@@ -20,10 +20,12 @@ from workup.cases.files import (
     BOM,
     LINE_LIMIT,
     Line,
+    Raw,
     bytes_at,
     line_at,
     lines_of,
     parse_json,
+    raw_lines,
     reading,
     text_of,
 )
@@ -223,19 +225,6 @@ class _Document:
         return CaseError(f"not JSON: {problem}.", file=self.path, line=self._line_of(at))
 
 
-class Raw(NamedTuple):
-    """One line of a CSV file with its end: its offset, its number (from 1), its text, its bytes.
-
-    Bytes that are not UTF-8 are replaced in the text, and `error` says so.
-    """
-
-    offset: int
-    number: int
-    text: str
-    length: int
-    error: CaseError | None = None
-
-
 class CsvRecord(NamedTuple):
     """One record of a CSV file: its cells, and the numbers of its lines."""
 
@@ -318,41 +307,16 @@ def csv_pieces(path: Path) -> Iterator[Piece | CaseError]:
 
     Raises CaseError for a file that cannot be read.
     """
-    for record in csv_records(_raw_lines(path), path):
-        if isinstance(record, CaseError):
-            yield record
-            continue
-        text = "".join(line.text for line in record.lines)
-        first = record.lines[0]
-        yield Piece(first.offset, len(text.encode()), first.number, text)
+    with reading(path) as file:
+        for record in csv_records(raw_lines(file.readline, path), path):
+            if isinstance(record, CaseError):
+                yield record
+                continue
+            text = "".join(line.text for line in record.lines)
+            first = record.lines[0]
+            yield Piece(first.offset, len(text.encode()), first.number, text)
 
 
 def csv_cells(text: str) -> list[str]:
     """The cells of one record that `csv_pieces` found."""
     return next(csv.reader(text.splitlines(keepends=True), strict=True))
-
-
-def _raw_lines(path: Path) -> Iterator[Raw]:
-    with reading(path) as file:
-        yield from raw_lines(file.readline, path)
-
-
-def raw_lines(readline: Callable[[int], bytes], path: Path) -> Iterator[Raw]:
-    """Every line of an open file; of one that is too long, the beginning. Raises OSError."""
-    offset = 0
-    for number in count(1):
-        raw = readline(LINE_LIMIT + 1)
-        if not raw:
-            return
-        start = len(BOM) if number == 1 and raw.startswith(BOM) else 0
-        try:
-            yield Raw(offset + start, number, text_of(raw[start:], path, number), len(raw))
-        except CaseError as error:
-            replaced = raw[start:].decode("utf-8", "replace")
-            yield Raw(offset + start, number, replaced, len(raw), error)
-        offset += len(raw)
-        while len(raw) > LINE_LIMIT and not raw.endswith(
-            b"\n"
-        ):  # to the end of a line that is too long
-            raw = readline(LINE_LIMIT + 1)
-            offset += len(raw)

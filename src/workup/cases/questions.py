@@ -1,7 +1,7 @@
 """What all question sets share: official parts, the answer's shape, the split of a stem.
 
 One source may have several files. A question set is a module that says how one record becomes cases
-(`Read`). Most declare the rest (`QuestionSet`); others pass what they found to `question_source`.
+(`Read`), and declares the rest (`QuestionSet`).
 """
 
 from __future__ import annotations
@@ -122,9 +122,7 @@ def asked(scheme: str, rest: str, split: Split, settings: Sequence[str] = ()) ->
     return Spec(f"{scheme}:{rest}", place, ",".join(views), chosen, split)
 
 
-def files_of(
-    place: str, patterns: Sequence[str], roles: dict[str, str] | None = None
-) -> list[File]:
+def files_of(path: Path, patterns: Sequence[str], roles: dict[str, str] | None) -> list[File]:
     """The files of a set: the one named, or the matching ones of a folder.
 
     Test before dev before train.
@@ -132,7 +130,6 @@ def files_of(
     folder with named parts, other files are left out: they hold the whole set once more. Raises
     UserError if there is none.
     """
-    path = existing(place)
     if not path.is_dir():
         return [File(path, _part(path, roles))]
     found = sorted({file for pattern in patterns for file in path.glob(pattern) if file.is_file()})
@@ -230,62 +227,60 @@ def _official(part: np.ndarray) -> int | None:
 class QuestionSet:
     """A question set as a declaration: called as a source's `open`, it opens `FOLDER` or `FILE`.
 
-    A view may follow, as in `#VIEW`. `patterns` are the names of the set's files, and `roles` say
-    which words of a name stand for an official part (`files_of`). `read` makes cases of a record.
+    A view may follow, as in `#VIEW`, and words of `settings`. `patterns` are the names of the set's
+    files, and `roles` say which words of a name stand for an official part (`files_of`). Where a
+    folder has the file `whole`, it alone is read. `read` makes cases of a record. `prepare` looks
+    at the files before that; it returns what `read` takes as its first argument, and notes.
     Calling it raises UserError and CaseError (file, line, field).
     """
 
     name: str
     patterns: Sequence[str]
-    read: Read
+    read: Callable[..., Rows]  # (piece, file), or (what was prepared, piece, file)
     notes: Sequence[str]
     pieces: Callable[[Path], Iterator[Piece | CaseError]] = pieces
     roles: dict[str, str] | None = None
+    whole: str = ""
+    settings: Sequence[str] = ()
+    prepare: Callable[[Spec, Sequence[File], RowErrors], tuple[Any, Sequence[str]]] | None = None
 
     def __call__(self, rest: str, split: Split, errors: RowErrors) -> Source:
-        request = asked(self.name, rest, split)
-        files = files_of(request.place, self.patterns, self.roles)
-        return question_source(request, errors, files, self.pieces, self.read, self.notes)
-
-
-def question_source(
-    request: Spec,
-    errors: RowErrors,
-    files: Sequence[File],
-    pieces: Callable[[Path], Iterator[Piece | CaseError]],
-    read: Read,
-    notes: Sequence[str],
-) -> Source:
-    """The source over all records of `files`.
-
-    Reads each once; keeps where they are. Raises UserError and CaseError.
-    """
-    index = _Index()
-    for number, file in enumerate(files):
-        checked = partial(_checked, read, file)
-        for piece, rows in errors.read(pieces(file.path), checked):
-            errors.rows += len(rows) - 1
-            for row in rows:
-                if isinstance(row, CaseError):
-                    errors.add(row)
-            index.add(piece, number, file.part, rows, request.split)
-    train, test = index.sides(request.view)
-    if not len(train) and not len(test):
-        why = "; ".join(f"{reason} ({count:,})" for reason, count in index.dropped.most_common(2))
-        what = (
-            f"no {request.view} part"
-            if _parts(request.view) and index.digest
-            else "no usable question"
+        request = asked(self.name, rest, split, self.settings)
+        place = existing(request.place)
+        whole = self.whole and (place / self.whole).is_file()
+        patterns = [self.whole] if whole else self.patterns
+        files = files_of(place, patterns, self.roles)
+        read, notes = self.read, self.notes
+        if self.prepare is not None:
+            known, found = self.prepare(request, files, errors)
+            read, notes = partial(read, known), (*found, *notes)
+        index = self._index(request.split, files, read, errors)
+        train, test = index.sides(request.view)
+        if not len(train) and not len(test):
+            why = "; ".join(f"{text} ({count:,})" for text, count in index.dropped.most_common(2))
+            lacks = _parts(request.view) and index.digest
+            what = f"no {request.view} part" if lacks else "no usable question"
+            problem = f"{request.place} has {what}{': ' + why if why else ''}."
+            raise errors.nothing(UserError(problem))
+        return Source(
+            request.name,
+            _cases(files, index, train, read),
+            _cases(files, index, test, read),
+            notes=(*_remarks(index, request, len(train) + len(test)), *notes),
+            undivided=request.view != SPLIT and index.official is None,
         )
-        raise errors.nothing(UserError(f"{request.place} has {what}{': ' + why if why else ''}."))
-    remarks = (*_remarks(index, request, len(train) + len(test)), *notes)
-    return Source(
-        request.name,
-        _cases(files, index, train, read),
-        _cases(files, index, test, read),
-        notes=remarks,
-        undivided=request.view != SPLIT and index.official is None,
-    )
+
+    def _index(self, split: Split, files: Sequence[File], read: Read, errors: RowErrors) -> _Index:
+        """Where the cases of all records are; reads each record once."""
+        index = _Index()
+        for number, file in enumerate(files):
+            for piece, rows in errors.read(self.pieces(file.path), partial(_checked, read, file)):
+                errors.rows += len(rows) - 1
+                for row in rows:
+                    if isinstance(row, CaseError):
+                        errors.add(row)
+                index.add(piece, number, file.part, rows, split)
+        return index
 
 
 def _checked(read: Read, file: File, piece: Piece) -> Rows:
@@ -425,7 +420,12 @@ def parted(stem: str) -> tuple[str, str]:
     nothing to part: the whole stem is the presentation, the question empty.
     """
     text = stem.strip()
-    starts = _starts(text)
+    ends = (
+        found
+        for found in _ENDS.finditer(text)
+        if not _ABBREVIATION.search(text, max(0, found.start() - 8), found.start())
+    )
+    starts = [0, *(found.end() for found in ends)]
     at = len(starts)
     while at and _ASKS.search(
         text[starts[at - 1] : starts[at] if at < len(starts) else None].rstrip()
@@ -437,13 +437,3 @@ def parted(stem: str) -> tuple[str, str]:
     if not starts[at] and begin <= _DESCRIPTION:
         return text, ""
     return text[:begin].rstrip().rstrip("，"), text[begin:]
-
-
-def _starts(text: str) -> list[int]:
-    """Where sentences begin. Linear: an abbreviation is looked for in the last few letters only."""
-    ends = (
-        found
-        for found in _ENDS.finditer(text)
-        if not _ABBREVIATION.search(text, max(0, found.start() - 8), found.start())
-    )
-    return [0, *(found.end() for found in ends)]

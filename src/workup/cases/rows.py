@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from shlex import quote
@@ -124,6 +124,11 @@ class RowErrors:
         return (*odd, f"{count}: {named}{more}.{see}")
 
 
+def counted(counts: Mapping[str, int], texts: Mapping[str, str]) -> Iterator[str]:
+    """The notes of `texts` whose count is not 0, with the count in the place of {}."""
+    return (text.format(f"{counts[what]:,}") for what, text in texts.items() if counts[what])
+
+
 def _described(file: str, field: str, problem: str, lines: Sequence[int], spec: str) -> str:
     """Places and their problem, without the path if `spec` has it."""
     places = (
@@ -146,9 +151,8 @@ def sound(case: Case, *, file: Path, line: int | None = None) -> Case:
     for name, text in texts.items():
         if not text.strip():
             raise CaseError(f"a case needs its {name}, which is blank here.", file=file, line=line)
-        if any(
-            "\ud800" <= letter <= "\udfff" for letter in text
-        ):  # as in the name of a file that is not UTF-8
+        # as in the name of a file that is not UTF-8
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
             raise CaseError(
                 f"the {name} of a case holds half of a character.", file=file, line=line
             )

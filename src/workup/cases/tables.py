@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
-from workup.cases.files import reading
-from workup.cases.pieces import Raw, csv_records, raw_lines
+from workup.cases.files import Raw, raw_lines, reading
+from workup.cases.pieces import csv_records
 from workup.cases.rows import RowErrors
 from workup.core.disk import users_cache, whole_file
 from workup.core.errors import CaseError, UserError, unknown

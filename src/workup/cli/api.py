@@ -98,9 +98,8 @@ def go_on(run: Path, view: live.Live, changes: Mapping[str, Any] | None = None) 
         if suite.is_suite(opened):
             return play.resume(run, view, changes)
     trains = "method" in config
-    last = (
-        "reward" if trains else "conclude"
-    )  # what is written last is missing where a file was cut off
+    # what is written last is missing where a file was cut off
+    last = "reward" if trains else "conclude"
     if missing := [key for key in ("cases", "policy", last) if key not in config]:
         raise UserError(
             f"{run / 'config.yaml'}: {', '.join(missing)} is missing, so the file has been cut "

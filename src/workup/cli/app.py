@@ -96,9 +96,8 @@ def main() -> None:
 
 
 def _unexpected(error: Exception) -> int:
-    if (
-        type(error).__name__ == "NoArgsIsHelpError"
-    ):  # a group without a command: its message is its help
+    # a group without a command: its message is its help
+    if type(error).__name__ == "NoArgsIsHelpError":
         print(error)
         return 2
     # Typer has its own copy of click, whose errors have no public base class. They share this

@@ -131,7 +131,10 @@ def trained() -> Groups:
     for model in Settings.__mro__:
         if issubclass(model, BaseModel) and model is not BaseModel:
             names = [name for own in _own(model) for name in (own, f"{own}.NAME")]
-            found[_first_sentence(model)] = [every[name] for name in names if name in every]
+            text = " ".join((model.__doc__ or "").split())
+            found[text.partition(". ")[0].partition("; ")[0].rstrip(".")] = [
+                every[name] for name in names if name in every
+            ]
     for name, about in Settings.model_fields.items():
         plain = f"{name}.NAME"  # a value under a name of the user's stands above
         inner = [each for key, each in every.items() if key.startswith(f"{name}.") and key != plain]
@@ -144,11 +147,6 @@ def _own(model: type[BaseModel]) -> list[str]:
     """The fields that this class adds to those of its bases."""
     bases = [base.model_fields for base in model.__bases__ if issubclass(base, BaseModel)]
     return [name for name in model.model_fields if not any(name in base for base in bases)]
-
-
-def _first_sentence(model: type[BaseModel]) -> str:
-    text = " ".join((model.__doc__ or "").split())
-    return text.partition(". ")[0].partition("; ")[0].rstrip(".")
 
 
 def evaluated() -> Groups:

@@ -10,11 +10,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import workup
 from workup import methods
 from workup.core.errors import unknown
 
-PACKAGE = Path(workup.__file__).parent
+PACKAGE = Path(__file__).parents[1]
 GROUPS = ("environment", "evaluation", "roles")  # whose settings are known by their own names
 ALIKE = 0.8  # how like one another names have to be (difflib) for one to be taken for the other
 FULL = 64 << 20  # a GPU with fewer bytes left is full

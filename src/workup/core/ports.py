@@ -483,9 +483,8 @@ class Teaching:
 
 
 Pair = tuple[Sample, Sample]  # an episode and another of the same case that it is preferred to
-Collect = Callable[
-    [Policy, int], Coroutine[Any, Any, Sequence[Sample]]
-]  # (live policy, step) → this process's samples
+# (live policy, step) → this process's samples
+Collect = Callable[[Policy, int], Coroutine[Any, Any, Sequence[Sample]]]
 
 
 OnStep = Callable[[int, Mapping[str, float]], None]  # step of the stage, from 1, and its metrics

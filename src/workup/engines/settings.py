@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+
+from workup.core.shapes import FrozenModel
 
 Schedule = Literal["constant", "linear", "cosine"]
 Loss = Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"]
 Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 OWN_TEACHER = "own"
+# Settings that several stages have, each with a default of its own.
+Rate = Annotated[NonNegative, Field(description="peak learning rate (TRL: learning_rate)")]
+RateSchedule = Annotated[
+    Schedule, Field(description="the learning rate after the warm-up (TRL: lr_scheduler_type)")
+]
+Warmup = Annotated[
+    NonNegative,
+    Field(description="updates in which it rises; below 1: their share of all (TRL: warmup_steps)"),
+]
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class LoraSettings(_Settings):
+class LoraSettings(FrozenModel):
     """Low-rank adapters (peft): only they are trained and saved; the base weights stay fixed."""
 
     r: Positive = Field(default=8, description="rank of the adapters")
@@ -31,18 +38,12 @@ class LoraSettings(_Settings):
     )
 
 
-class RateSettings(_Settings):
+class RateSettings(FrozenModel):
     """How the learning rate of a stage moves."""
 
-    lr: NonNegative = Field(default=2e-3, description="peak learning rate (TRL: learning_rate)")
-    lr_schedule: Schedule = Field(
-        default="cosine",
-        description="the learning rate after the warm-up (TRL: lr_scheduler_type)",
-    )
-    warmup: NonNegative = Field(
-        default=0.05,
-        description="updates in which it rises; below 1: their share of all (TRL: warmup_steps)",
-    )
+    lr: Rate = 2e-3
+    lr_schedule: RateSchedule = "cosine"
+    warmup: Warmup = 0.05
 
 
 class SupervisedSettings(RateSettings):
@@ -72,11 +73,8 @@ class TuningSettings(RateSettings):
         default=1.0, description="how often each trajectory is learned"
     )
     batch: Positive = Field(default=32, description="trajectories per update, over all processes")
-    lr: NonNegative = Field(default=1e-3, description="peak learning rate (TRL: learning_rate)")
-    warmup: NonNegative = Field(
-        default=0,
-        description="updates in which it rises; below 1: their share of all (TRL: warmup_steps)",
-    )
+    lr: Rate = 1e-3
+    warmup: Warmup = 0
 
 
 class PreferenceSettings(RateSettings):
@@ -93,14 +91,11 @@ class PreferenceSettings(RateSettings):
         default=1.0, description="how often each pair is learned"
     )
     batch: Positive = Field(default=32, description="pairs per update, over all processes")
-    lr: NonNegative = Field(default=3e-4, description="peak learning rate (TRL: learning_rate)")
-    warmup: NonNegative = Field(
-        default=0,
-        description="updates in which it rises; below 1: their share of all (TRL: warmup_steps)",
-    )
+    lr: Rate = 3e-4
+    warmup: Warmup = 0
 
 
-class VerlSettings(_Settings):
+class VerlSettings(FrozenModel):
     """What only engine=verl reads: the machines, and how the weights are spread over them."""
 
     nodes: Positive = Field(default=1, description="machines in the Ray cluster")
@@ -117,21 +112,15 @@ class VerlSettings(_Settings):
     )
 
 
-class EngineSettings(_Settings):
+class EngineSettings(FrozenModel):
     """How the policy is updated. A description that names TRL says how TRL calls it."""
 
     lr: NonNegative = Field(
         default=3e-4,
         description="peak learning rate of the reinforcement stage (TRL: learning_rate)",
     )
-    lr_schedule: Schedule = Field(
-        default="constant",
-        description="the learning rate after the warm-up (TRL: lr_scheduler_type)",
-    )
-    warmup: NonNegative = Field(
-        default=0,
-        description="updates in which it rises; below 1: their share of all (TRL: warmup_steps)",
-    )
+    lr_schedule: RateSchedule = "constant"
+    warmup: Warmup = 0
     temperature: Annotated[float, Field(gt=0)] = Field(
         default=1.0,
         description=(

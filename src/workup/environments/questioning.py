@@ -274,9 +274,8 @@ def _read(text: str) -> Action:
     if not headings and brackets:
         return _concluded(said, brackets[0], errors + 1)
     ends = [*map(_start, headings[1:]), len(said)]
-    for number, (heading, end) in enumerate(
-        zip(headings, ends, strict=False)
-    ):  # one end too many where there is no heading
+    # one end too many where there is no heading
+    for number, (heading, end) in enumerate(zip(headings, ends, strict=False)):
         following = bisect_left(brackets, heading.end(), key=_start)
         if heading.lastgroup == DIAGNOSE and following < len(brackets):
             within = headings[
@@ -300,7 +299,7 @@ def _read(text: str) -> Action:
 
 
 def _action(kind: str, content: str, errors: int) -> Action:
-    content = _folded(content)
+    content = " ".join(content.split()).strip(_MARKS)
     return Action(kind, (content[:_LONGEST],), errors + (len(content) > _LONGEST))
 
 
@@ -314,7 +313,3 @@ def _start(found: re.Match[str]) -> int:
 
 def _says(text: str) -> bool:
     return any(map(str.isalnum, text))
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.split()).strip(_MARKS)

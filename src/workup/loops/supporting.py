@@ -106,9 +106,8 @@ class SupportingRoles:
         judge = (
             DiagnosisPanel(judges) if len(judges) > 1 else next(iter(judges.values()), ExactJudge())
         )
-        return OptionJudge(
-            judge
-        )  # decides an answer by letter itself and passes any other answer to the judge
+        # decides an answer by letter itself and passes any other answer to the judge
+        return OptionJudge(judge)
 
     def close(self) -> None:
         """Writes what the ledger still holds in memory."""

@@ -27,10 +27,9 @@ ROUNDED = 1e-3  # nats by which rounding may lift a log-probability above 0
 T = TypeVar("T")
 P = TypeVar("P", bound="RemotePolicy")
 Drawn = tuple[Sequence[int], Sequence[float]]  # ids, and the log-probability of each
-COLDEST, HOTTEST = (
-    0.01,
-    2.0,
-)  # other temperatures vLLM raises without a word, or refuses; it takes 0
+# other temperatures vLLM raises without a word, or refuses; it takes 0
+COLDEST = 0.01
+HOTTEST = 2.0
 
 
 @dataclass(frozen=True)

@@ -99,9 +99,8 @@ class LocalScorer(Remembering):
             torch.tensor(ids, device=self.policy.device)
             for ids in (part.tokens, part.positions, part.predictors, targets)
         )
-        unused = torch.zeros(
-            (1, 1, 1, 1), dtype=self.model.dtype, device=self.policy.device
-        )  # a mask that `Branching` ignores, so that the model builds none of its own
+        # a mask that `Branching` ignores, so that the model builds none of its own
+        unused = torch.zeros((1, 1, 1, 1), dtype=self.model.dtype, device=self.policy.device)
         with (
             _only(self.model.get_output_embeddings(), predictors),
             Branching(part.ends, SLICE, unused),
@@ -147,10 +146,8 @@ class LocalScorer(Remembering):
 
     def _plain(self, one: PathAnswer) -> float:
         """log P of an answer by the model's ordinary forward pass."""
-        before, answer = (
-            [i for run in one.path for i in run],
-            torch.tensor(one.answer, device=self.policy.device),
-        )
+        before = [i for run in one.path for i in run]
+        answer = torch.tensor(one.answer, device=self.policy.device)
         ids = torch.tensor([[*before, *one.answer]], device=self.policy.device)
         logits = self.model(input_ids=ids, use_cache=False).logits[0, len(before) - 1 : -1]
         return -float(F.cross_entropy(logits.float(), answer, reduction="sum"))

@@ -45,12 +45,10 @@ class Sequenced:
     positions: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     wanted: list[PathAnswer] = field(default_factory=list)
-    predictors: list[int] = field(
-        default_factory=list
-    )  # the answers' tokens, one answer after the other
-    open: list[tuple[Ids, int]] = field(
-        default_factory=list
-    )  # the runs of the present path and where each starts
+    # the answers' tokens, one answer after the other
+    predictors: list[int] = field(default_factory=list)
+    # the runs of the present path and where each starts
+    open: list[tuple[Ids, int]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Kind, Source
+from workup.core.shapes import ClosedModel
 from workup.models.chat_tokens import PLAIN
 
 if TYPE_CHECKING:
@@ -32,10 +33,8 @@ SAMPLE = 2_000  # training cases read to learn sub-words from
 SUBWORDS = 4_096
 
 
-class TinySettings(BaseModel):
+class TinySettings(ClosedModel):
     """The size of the tiny policy (a Qwen3 in miniature)."""
-
-    model_config = ConfigDict(extra="forbid")
 
     width: int = Field(64, ge=8, le=4096, description="hidden size")
     layers: int = Field(2, ge=1, le=64, description="how many")

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from workup.cases.knowledge import FLOOR, grade
 from workup.core.case import Case, Fact, Knowledge, Source, evidence_of
 from workup.core.errors import UserError
+from workup.core.shapes import ClosedModel
 from workup.models.structured import ask, one_each
 from workup.prepare.prompts import numbered, request
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep
@@ -35,17 +34,13 @@ list, each number once."""
 UNWEIGHED = "the case has no hidden finding"
 
 
-class Weight(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Weight(ClosedModel):
     number: int
     weight: Literal[0, 1, 2, 3]
 
 
-class Weights(BaseModel):
+class Weights(ClosedModel):
     """The answer's shape."""
-
-    model_config = ConfigDict(extra="forbid")
 
     weights: list[Weight]
 

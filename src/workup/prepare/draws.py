@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case
 from workup.core.episode import Message
 from workup.core.errors import RolloutError
 from workup.core.ports import Model, Request
+from workup.core.shapes import ClosedModel
 from workup.core.text import THINK, blocks, neutralise, tagged
 from workup.models.structured import parse, schema_of
 from workup.prepare.prompts import LONGEST, stem
@@ -48,9 +49,7 @@ class DrawnSettings(GradedSettings):
     )
 
 
-class _Drawn(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Drawn(ClosedModel):
     thought: str = Field(min_length=1)
     answer: str = Field(min_length=1)
 
@@ -79,14 +78,11 @@ async def draw(case: Case, aids: Aids, sample: int) -> str | None:
     reply = await aids.model.complete(request)
     if settings.form == "schema":
         drawn, _ = parse(reply.text, _Drawn)
-        return None if drawn is None else _tagged(drawn)
+        if drawn is None:
+            return None
+        thought, answer = (neutralise(text.strip()) for text in (drawn.thought, drawn.answer))
+        return f"{tagged(THINK, thought)}{tagged('answer', answer)}"
     return None if reply.truncated or not reply.text.strip() else reply.text.strip()
-
-
-def _tagged(drawn: _Drawn) -> str:
-    """The draw in the form with tags; a tag inside it is made harmless."""
-    thought, answer = (neutralise(text.strip()) for text in (drawn.thought, drawn.answer))
-    return f"{tagged(THINK, thought)}{tagged('answer', answer)}"
 
 
 async def whole(case: Case, aids: Aids, sample: int) -> str:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case, Fact, Kind, Truth
+from workup.core.shapes import ClosedModel
 from workup.core.text import normalise
 from workup.models.structured import ask
 from workup.prepare.prompts import ideographic, most_entries, named, request
@@ -42,18 +43,14 @@ class ExtractSettings(StepSettings):
     tests: int = Field(1, ge=0, description="a report with fewer further examinations is dropped")
 
 
-class Examined(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Examined(ClosedModel):
     name: str = Field(min_length=1)
     result: str = Field(min_length=1)
     kind: Kind
 
 
-class ReportParts(BaseModel):
+class ReportParts(ClosedModel):
     """The answer's shape."""
-
-    model_config = ConfigDict(extra="forbid")
 
     history: str
     microscopy: str

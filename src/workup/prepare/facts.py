@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case, Fact, Kind
+from workup.core.shapes import ClosedModel
 from workup.models.structured import ask
 from workup.prepare.prompts import most_entries, named, request, unsaid
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep
@@ -42,19 +43,15 @@ _LEAST, _LONGEST_FINDING, _LONGEST_ITEM = 12, 400, 100
 _TOKENS = 25  # tokens of the shortest entry
 
 
-class Finding(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Finding(ClosedModel):
     text: str = Field(min_length=1)
     item: str
     kind: Kind
     stated: bool
 
 
-class Findings(BaseModel):
+class Findings(ClosedModel):
     """The answer's shape."""
-
-    model_config = ConfigDict(extra="forbid")
 
     findings: list[Finding]
 

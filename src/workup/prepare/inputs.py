@@ -5,26 +5,18 @@ A raw report is a case of which only the record is known.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from workup.cases import jsonl, open_source
-from workup.cases.files import (
-    DOCUMENT_LIMIT,
-    Line,
-    checked,
-    existing,
-    json_lines,
-    line_at,
-    parse_object,
-    reading,
-)
+from workup.cases.files import DOCUMENT_LIMIT, checked, existing, reading
 from workup.cases.jsonl import ProvenanceLine
+from workup.cases.lines import CaseLines
 from workup.cases.rows import Filled, RowErrors
 from workup.core.case import Case, Source, Truth
 from workup.core.errors import CaseError, UserError, unknown
@@ -131,30 +123,26 @@ def _text(path: Path) -> str:
 
 
 def _lines(name: str, path: Path, errors: RowErrors) -> Source:
-    offsets = array("Q")
+    file = CaseLines(path)
     restricted = False
 
-    def read(line: Line) -> ReportLine:
+    def read(row: dict[str, Any], line: int) -> ReportLine:
         nonlocal restricted
-        value = parse_object(line.text, file=path, line=line.number)
-        restricted |= value.get("restricted") is True  # even where the line is no report
-        row = checked(ReportLine, value, file=path, line=line.number)
-        errors.once(row.id, file=path, line=line.number)
-        return row
+        restricted |= row.get("restricted") is True  # even where the line is no report
+        report = checked(ReportLine, row, file=path, line=line)
+        errors.once(report.id, file=path, line=line)
+        return report
 
-    for line, _ in errors.read(json_lines(path), read):
-        offsets.append(line.offset)
-    if not offsets:
+    def make(row: dict[str, Any], _: int) -> Case:
+        report = checked(ReportLine, row, file=path)
+        return _report(report.id, report.text)
+
+    for line, report in file.read(errors, read):
+        file.keep(line, report.id)
+    if not len(file):
         raise errors.nothing(UserError(f"{path} holds no report."))
-
-    def make(i: int) -> Case:
-        row = checked(
-            ReportLine, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path
-        )
-        return _report(row.id, row.text)
-
     notes = errors.notes(name, listed=False)
-    return Source(name, (), Lazy(len(offsets), make), notes=notes, restricted=restricted)
+    return Source(name, (), file.cases(make)[1], notes=notes, restricted=restricted)
 
 
 def _report(id: str, text: str) -> Case:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case
+from workup.core.shapes import ClosedModel
 from workup.models.structured import ask
 from workup.prepare.answers import opened, right
 from workup.prepare.prompts import named, request, stem
@@ -27,10 +28,8 @@ patient stays. The right answer must still be the answer; neither it nor any oth
 stand in the question, unless the original question named it. Keep the language of the question."""
 
 
-class Opened(BaseModel):
+class Opened(ClosedModel):
     """The answer's shape."""
-
-    model_config = ConfigDict(extra="forbid")
 
     question: str = Field(min_length=1)
 

@@ -13,12 +13,13 @@ import asyncio
 from dataclasses import replace
 from functools import lru_cache
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case, Source
 from workup.core.episode import Ending
 from workup.core.errors import RolloutError
 from workup.core.ports import Model
+from workup.core.shapes import ClosedModel
 from workup.doctors.endpoint import ModelDoctor
 from workup.environments.base.thoughts import Process, written
 from workup.environments.reasoning import Reasoning, Settings
@@ -46,10 +47,8 @@ RUBRIC = Rubric(
 )
 
 
-class Sound(BaseModel):
+class Sound(ClosedModel):
     """The answer's shape."""
-
-    model_config = ConfigDict(extra="forbid")
 
     reason: str
     mark: int = Field(ge=1, le=5)

@@ -6,13 +6,13 @@ text goes to `truth.record` if that is empty, the original answer becomes an ali
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case, Fact
-from workup.models.structured import Sizes, ask
+from workup.core.shapes import ClosedModel
+from workup.models.structured import ask
 from workup.prepare.answers import opened, right
 from workup.prepare.open_ended import revealed
 from workup.prepare.prompts import (
@@ -50,17 +50,13 @@ class RewriteSettings(StepSettings):
     language: str = Field("English", min_length=1, description="of the rewritten case")
 
 
-class Translated(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Translated(ClosedModel):
     number: int
     text: str = Field(min_length=1)
 
 
-class Rewritten(BaseModel):
+class Rewritten(ClosedModel):
     """The answer's shape."""
-
-    model_config = ConfigDict(extra="forbid")
 
     diagnostic: bool
     presentation: str
@@ -81,33 +77,25 @@ async def apply(case: Case, aids: Aids) -> Outcome:
     ]
     task = TASK.format(language=settings.language)
     asked = request("rewrite", VERSION, task, sections, settings.max_tokens)
+    answers = right(case)
     answer = await ask(
         aids.model,
         asked,
         Rewritten,
         lambda made: _problem(made, case, len(facts), settings.language),
-        _sizes(case, facts),
+        {
+            "answers": (0, len(answers)),
+            "answers[]": (0, most_characters(answers)),
+            "findings": (0, len(facts)),
+            "number": (1, max(1, len(facts))),
+            "text": (1, most_characters([fact.text for fact in facts])),
+        },
     )
     return (
         Kept(_rewritten(case, answer))
         if answer.diagnostic
         else Drop("does not ask for a diagnosis")
     )
-
-
-def _sizes(case: Case, facts: Sequence[Fact]) -> Sizes:
-    """The bounds of the answer's lists, numbers and texts.
-
-    A translation may be several times as long as its original, as one from Chinese is.
-    """
-    answers = right(case)
-    return {
-        "answers": (0, len(answers)),
-        "answers[]": (0, most_characters(answers)),
-        "findings": (0, len(facts)),
-        "number": (1, max(1, len(facts))),
-        "text": (1, most_characters([fact.text for fact in facts])),
-    }
 
 
 def _problem(made: Rewritten, case: Case, count: int, language: str) -> str | None:

@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from workup.core.case import Case, Source
 from workup.core.errors import UserError
 from workup.core.ports import Model, Reply, Request
+from workup.core.shapes import FrozenModel
 
 EXACT = "exact"
 
 
-class StepSettings(BaseModel):
+class StepSettings(FrozenModel):
     """The settings of every step; a step with settings of its own extends this class."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_tokens: int = Field(
         4096, ge=1, description="tokens of one reply; models that think aloud need more"

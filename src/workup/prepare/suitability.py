@@ -6,9 +6,10 @@ settings say what counts, so a second file with other settings is made from the 
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case
+from workup.core.shapes import ClosedModel
 from workup.models.structured import ask
 from workup.prepare.prompts import joined, request
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep, StepSettings
@@ -41,10 +42,8 @@ class SuitabilitySettings(StepSettings):
     diagnosis: bool = Field(False, description="the answer is the patient's diagnosis (CM-18)")
 
 
-class Verdict(BaseModel):
+class Verdict(ClosedModel):
     """The answer's shape."""
-
-    model_config = ConfigDict(extra="forbid")
 
     reason: str = Field(min_length=1)
     valid: bool

@@ -125,9 +125,8 @@ class _Work:
     aids: Aids
     journal: Journal
     show: Callable[[PrepareProgress], None]
-    digests: dict[str, str] = field(
-        default_factory=dict
-    )  # id → digest of the cases seen so far, in the order of the input
+    # id → digest of the cases seen so far, in the order of the input
+    digests: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)  # id → reason
     finished: int = 0  # cases done in this call, failures included
     kept: int = 0
@@ -151,9 +150,8 @@ class _Work:
             except WorkupError as error:
                 self.stop = self.stop or error
             self.show(self.progress)
-            await asyncio.sleep(
-                0
-            )  # exact steps never wait: let the others, and Ctrl-C, have their turn
+            # exact steps never wait: let the others, and Ctrl-C, have their turn
+            await asyncio.sleep(0)
 
     def _next(self, pending: Iterator[tuple[Case, str]]) -> tuple[Case, str] | None:
         """The next case to do; None at the end, or if the input cannot be read on.

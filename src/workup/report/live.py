@@ -414,10 +414,8 @@ def _figures(progress: StageProgress, width: int) -> Iterable[Text]:
 
 def _bar(progress: StageProgress, width: int) -> RenderableType:
     """Name, count, bar and time in one line; the bar has its own line if they do not fit."""
-    name, done = (
-        Text(progress.name, "bold"),
-        Text(f"{progress.unit} {progress.done:,}/{progress.total:,}"),
-    )
+    name = Text(progress.name, "bold")
+    done = Text(f"{progress.unit} {progress.done:,}/{progress.total:,}")
     left = Text(time_line(progress) or duration(progress.elapsed))
     bar = ProgressBar(
         total=progress.total, completed=progress.done, complete_style="cyan", finished_style="green"

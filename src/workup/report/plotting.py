@@ -34,9 +34,8 @@ COLOURS = {
     name: f"#{number:02x}{number:02x}{number:02x}" for number, name in enumerate(NAMES, start=1)
 }
 SERIES = [COLOURS[f"s{number}"] for number in range(1, 7)]
-MARKERS = dict(
-    zip("osD^vP", "●■◆▲▼✚", strict=True)
-)  # matplotlib's name → how a key on the page writes it
+# matplotlib's name → how a key on the page writes it
+MARKERS = dict(zip("osD^vP", "●■◆▲▼✚", strict=True))
 DASHES = dict(zip(("-", "--", ":"), ("━━", "╍╍", "┉┉"), strict=True))  # line style → the same
 _PAGE = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 GROWTH = 1.65  # pixels on the page for a point of a figure, at most

@@ -6,7 +6,6 @@ the same build goes on with it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,12 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from workup.core.case import Document, Passage
 from workup.core.disk import hold
 from workup.core.errors import UserError, unknown
+from workup.core.shapes import FrozenModel
 from workup.retrieval import bm25, corpus, dense, sparse, store
+from workup.retrieval import manifest as manifests
 from workup.retrieval.fusion import DEPTH, reciprocal_rank
 from workup.retrieval.names import PassageIds
 
@@ -28,16 +29,15 @@ MANIFEST, PLAN = "manifest.json", "building.json"
 FORMAT = 2  # in format 1 two passages could have one id
 HYBRID = "hybrid"
 
+
 Progress = Callable[[str, int, int], None]
 """What is being done, how much of it is done, and of how much.
 
 The unit is bytes read for "passages", and passages for the other steps."""
 
 
-class IndexSettings(BaseModel):
+class IndexSettings(FrozenModel):
     """What an index is made of; kept in its manifest."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kinds: tuple[Literal["bm25", "dense", "sparse"], ...] = Field(("bm25",), min_length=1)
     tokens: int = Field(256, ge=8, description="the longest passage, in words and signs")
@@ -205,10 +205,7 @@ def _finish(
         "settings": settings.model_dump(mode="json"),
         **counts,
         "corpora": [{"name": file.name, "bytes": file.stat().st_size} for file in files],
-        "files": {
-            name: {"bytes": (out / name).stat().st_size, "sha256": _checksum(out / name)}
-            for name in _files(out)
-        },
+        "files": manifests.entries(out, _files(out)),
     }
     store.write_whole(out / MANIFEST, manifest)
     (out / PLAN).unlink()
@@ -223,11 +220,6 @@ def _files(out: Path) -> Iterator[str]:
             and not path.name.endswith((".lock", ".draft"))
         ):
             yield path.relative_to(out).as_posix()
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def manifest(folder: Path) -> dict[str, Any]:
@@ -245,41 +237,14 @@ def manifest(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{folder} is no index; `workup index build CORPUS --out {folder}` makes one"
         )
-    try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-        settings = IndexSettings(**read["settings"])
-        if read["format"] != FORMAT:
-            raise UserError(
-                f"{path}: format {read['format']}, and this version reads {FORMAT}; build the "
-                "index anew"
-            )
-        return {**read, "settings": settings}
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
-        raise UserError(
-            f"{path}: damaged ({str(error).splitlines()[0]}); build the index anew"
-        ) from error
+    return manifests.read(
+        path, "index", FORMAT, lambda read: {**read, "settings": IndexSettings(**read["settings"])}
+    )
 
 
 def damages(folder: Path, progress: Progress = lambda stage, done, total: None) -> list[str]:
     """What differs from the manifest, by file, in words; none when all checksums hold."""
-    files: Mapping[str, Mapping[str, Any]] = manifest(folder)["files"]
-    found, done, total = [], 0, sum(entry["bytes"] for entry in files.values())
-    for name, entry in files.items():
-        problem = _wrong_size(folder / name, entry["bytes"])
-        if not problem and _checksum(folder / name) != entry["sha256"]:
-            problem = "its checksum is another"
-        if problem:
-            found.append(f"{name}: {problem}")
-        done += entry["bytes"]
-        progress("check", done, total)
-    return found
-
-
-def _wrong_size(path: Path, expected: int) -> str:
-    if not path.exists():
-        return "missing"
-    size = path.stat().st_size
-    return "" if size == expected else f"{size:,} bytes instead of {expected:,}"
+    return manifests.damages(folder, manifest(folder)["files"], progress)
 
 
 class Index:
@@ -303,9 +268,7 @@ class Index:
             raise UserError(
                 f"{folder} holds no passage: it would find nothing; build the index anew"
             )
-        for name, entry in read["files"].items():
-            if problem := _wrong_size(folder / name, entry["bytes"]):
-                raise UserError(f"{folder / name}: {problem}; restore it, or build the index anew")
+        manifests.opened(folder, "index", read["files"])
         settings: IndexSettings = read["settings"]
         known = (*settings.kinds, HYBRID) if len(settings.kinds) > 1 else settings.kinds
         if (kind := kind or known[-1]) not in known:

@@ -97,9 +97,8 @@ class _Postings:
         total = np.zeros(self.size, np.float32)
         for word, weight in zip(words, weights, strict=True):
             place = slice(self._starts[word], self._starts[word + 1])
-            total[self._rows[place]] += (
-                weight * self._weights[place]
-            )  # a passage stands once in a word's list
+            # a passage stands once in a word's list
+            total[self._rows[place]] += weight * self._weights[place]
         return total
 
 

@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, log, sqrt
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case
 from workup.core.episode import Ending, Episode, Message, Score, Turn
 from workup.core.errors import RolloutError, WorkupError
 from workup.core.ports import Act, Doctor, Environment, Sampling
+from workup.core.shapes import FrozenModel
 from workup.core.stages import Value
 from workup.core.text import normalise
 from workup.rl.rollout import Play, ToPlay, ended, rollout, seed_key, take_turn
@@ -33,13 +34,11 @@ from workup.rl.rollout import Play, ToPlay, ended, rollout, seed_key, take_turn
 EPSILON = 1e-6  # Eq. 16's ε, which decides nothing: every child is simulated as soon as it exists
 
 
-class Extent(BaseModel):
+class Extent(FrozenModel):
     """How far a tree search goes, as settings; the defaults are ProMed's (H.1).
 
     The environment limits the episode's own length.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     exploration: float = Field(2.2, ge=0, description="tree search: UCT's c")
     width: int = Field(8, ge=1, description="tree search: actions drawn at a node")

@@ -99,10 +99,8 @@ def refuse_secrets(values: Mapping[str, Any], file: Path) -> None:
     """Raises UserError where a key is written down; its text does not quote the key."""
     for where, value in leaves(values):
         named = _KEY.search(where[-1])
-        place, name = (
-            f"{file}, field '{'.'.join(where[:-1] if named else where)}'",
-            where[-1].lower(),
-        )
+        place = f"{file}, field '{'.'.join(where[:-1] if named else where)}'"
+        name = where[-1].lower()
         if named or name in _SECRETS or (isinstance(value, str) and _KEY.search(value)):
             raise UserError(
                 f"{place}: keys are not written down; put api_key_env: NAME_OF_THE_VARIABLE that "

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Reply, Request
+from workup.core.shapes import FrozenModel
 from workup.models.structured import in_words
 from workup.roles.keys import learn, without_keys
 
@@ -51,10 +52,8 @@ logging.getLogger("stamina").addHandler(logging.NullHandler())
 ENDPOINT = "endpoint:"  # what stands before an endpoint's name wherever a model is named
 
 
-class Price(BaseModel):
+class Price(FrozenModel):
     """Money per million tokens, in any one currency."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     input: float = Field(0.0, ge=0, description="money per million tokens of prompts")
     output: float = Field(0.0, ge=0, description="money per million tokens of answers")

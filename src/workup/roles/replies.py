@@ -411,9 +411,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if version == FORMAT:
         connection.execute(_NAMES)  # files of earlier versions have no such table
         return
-    connection.execute(
-        "PRAGMA auto_vacuum = INCREMENTAL"
-    )  # pruning frees disk space while other processes use the file
+    # pruning frees disk space while other processes use the file
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("BEGIN IMMEDIATE")
     if _version(connection) == 0:  # no other process has made the tables meanwhile

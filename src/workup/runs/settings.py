@@ -15,7 +15,6 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     ValidationError,
@@ -27,6 +26,7 @@ from workup.core.case import Source
 from workup.core.errors import UserError, unknown
 from workup.core.mapping import load, refuse_filled
 from workup.core.ports import Environment
+from workup.core.shapes import ClosedModel, FrozenModel
 from workup.core.stages import Method
 from workup.engines.settings import EngineSettings
 from workup.methods import EXACT_GAIN
@@ -81,10 +81,8 @@ NamedWords = Annotated[dict[str, Any], BeforeValidator(in_full)]
 ENCOUNTER = "the encounter: a name, or settings of its own (`workup settings NAME`)"
 
 
-class EvaluationSettings(BaseModel):
+class EvaluationSettings(ClosedModel):
     """How doctors are evaluated."""
-
-    model_config = ConfigDict(extra="forbid")
 
     cases: int = Field(400, ge=1, description="at most so many cases, evenly spaced")
     samples: int = Field(1, ge=1, description="episodes per case; intervals are clustered by case")
@@ -120,10 +118,8 @@ class EvaluationSettings(BaseModel):
     seen: bool = Field(False, description="also play cases that the policy was trained on")
 
 
-class StoppingSettings(BaseModel):
+class StoppingSettings(FrozenModel):
     """A row in which the policy stops by a calibrated rule."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     alpha: float | None = Field(
         None,
@@ -138,10 +134,8 @@ class StoppingSettings(BaseModel):
     most: int = Field(1, ge=1, description="stop when the set has at most so many diseases")
 
 
-class SupportSettings(BaseModel):
+class SupportSettings(FrozenModel):
     """The language models in supporting roles."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     roles: dict[str, str] = Field(
         default_factory=dict,
@@ -170,10 +164,8 @@ class SupportSettings(BaseModel):
         return self._standing
 
 
-class SamplerSettings(BaseModel):
+class SamplerSettings(FrozenModel):
     """Who draws completions from weights, and how."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     sampler: str = Field(
         "local",
@@ -403,9 +395,8 @@ def with_user_config(model: type[S], values: Mapping[str, Any]) -> S:
     own = dict(values.get("endpoints") or {})
     _refuse_bare(roles, {*found.endpoints, *own})
     named = (values.get("policy"), values.get("conclude"), *roles.values())
-    specs = [
-        spec.strip() for several in named for spec in str(several).split(",")
-    ]  # a role may be several models
+    # a role may be several models
+    specs = [spec.strip() for several in named for spec in str(several).split(",")]
     used = {spec.removeprefix(ENDPOINT) for spec in specs if spec.startswith(ENDPOINT)} - own.keys()
     known = {
         name: found.endpoint(name).model_dump(mode="json")

@@ -107,10 +107,8 @@ def equation(reward: float, parts: Mapping[str, float]) -> str:
     "reward 0.58 = α·CR·acc 0.31 + β·acc 0.33 − λ·t/T 0.06" where the parts add up to the reward;
     else the parts stand beside it.
     """
-    head, parts = (
-        f"reward {number('reward', reward)}",
-        {name: value for name, value in parts.items() if value},
-    )
+    head = f"reward {number('reward', reward)}"
+    parts = {name: value for name, value in parts.items() if value}
     if not parts:
         return head
     if adds_up(reward, parts):

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
-from markupsafe import Markup
 from pydantic import Field
 
 from workup.core.channel import Dose
 from workup.core.errors import UserError
-from workup.core.statistics import SHARE
 from workup.environments.base.encounter import CREDULOUS, GREEDY
 from workup.loops.evaluation.arms import labels
 from workup.loops.evaluation.loop import encounter
 from workup.runs.policies import resolve
 from workup.runs.settings import world
-from workup.studies.base import arms, plots
-from workup.studies.base.arms import Comparison, Played, StudyArm, on_the_same_cases, settings_of
+from workup.studies.base import arms
+from workup.studies.base.arms import StudyArm, Sweep, ascending, on_the_same_cases, settings_of
 from workup.studies.base.likelihood import opened
-from workup.studies.base.result import Section
 from workup.studies.base.task import Numbers, SourceSettings, Study, StudyTask
 
 
@@ -35,9 +30,10 @@ class Settings(SourceSettings):
     )
 
 
-@dataclass(frozen=True)
-class DoseResponse(Comparison):
-    """The sweep over doses; an arm's condition is its dose."""
+class DoseResponse(Sweep):
+    """The sweep over doses."""
+
+    by, heading = "dose of trouble", "dose"
 
     @property
     def title(self) -> str:
@@ -45,16 +41,6 @@ class DoseResponse(Comparison):
 
     def called(self, condition: str) -> str:
         return f"dose {condition}"
-
-    def sections(self) -> Sequence[Section]:
-        caption = "Means with 95\u00a0% intervals (bootstrap by case)."
-        tables = self.tables("By dose of trouble", "dose")
-        return [Section("Accuracy and questions", tables, self._figure, caption)]
-
-    def _figure(self) -> Markup:
-        panels = self.curves({"accuracy": "Accuracy", "questions": "Questions per case"})
-        label = "Accuracy and questions against the dose of trouble"
-        return plots.curves(label, panels, "dose of trouble", ends={"Accuracy": SHARE})
 
 
 def planned(
@@ -64,10 +50,7 @@ def planned(
 
     Raises UserError for doses outside [0, 1] or not in ascending order, and where nobody is asked.
     """
-    inside = all(0 <= dose <= 1 for dose in doses)
-    if not inside or any(a >= b for a, b in pairwise(doses)):
-        said = ",".join(f"{dose:g}" for dose in doses)
-        raise UserError(f"doses={said}: ascending numbers between 0 and 1, as in doses=0,.1,.2")
+    ascending("doses", doses)
     short, values = labels(policies), on_the_same_cases(values, policies)
     places = {p: encounter(settings_of(values, p), resolve(p)).config for p in policies}
     for policy, place in places.items():
@@ -96,13 +79,7 @@ def run(task: StudyTask) -> DoseResponse:
     """Plays what is missing of the sweep below the task's folder, and compares it."""
     every = planned(task.values, task.words, task.settings.doses)
     played = arms.play(every, task.folder, task.live)
-    return compare(every[0].settings.cases, every[0].settings.seed, played)
-
-
-def compare(source: str, seed: int, played: Played) -> DoseResponse:
-    """The sweep from the outcomes by (policy, dose); changes are to the smallest dose."""
-    smallest = next(iter(played))[1]
-    return DoseResponse(source, seed, smallest, arms.compared(played, smallest, seed))
+    return DoseResponse.of(every[0].settings.cases, every[0].settings.seed, played)
 
 
 study = Study(

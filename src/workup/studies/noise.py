@@ -251,20 +251,15 @@ def noise(case: Case, pool: Sequence[Case], own: Sequence[Fact], settings: Setti
     rng = np.random.default_rng(seed_key("noise", settings.seed, case.id))
     wanted = max(1, round(settings.ratio * len(own)))
     if settings.kind == "trivia":
-        texts_of = (
-            trivia.CHINESE
-            if chinese(case.presentation + case.question + (own[0].text if own else ""))
-            else trivia.ENGLISH
-        )
+        said = case.presentation + case.question + (own[0].text if own else "")
+        texts_of = trivia.CHINESE if chinese(said) else trivia.ENGLISH
         return [
             Fact(f"noise{place}", "", texts_of[place])
             for place in rng.permutation(len(texts_of))[:wanted].tolist()
         ]
     own_facts = (*case.given, *case.truth.facts)
-    items, texts = (
-        {fact.item for fact in own_facts if fact.item},
-        {normalise(fact.text) for fact in own_facts},
-    )
+    items = {fact.item for fact in own_facts if fact.item}
+    texts = {normalise(fact.text) for fact in own_facts}
     found: list[Fact] = []
     for fact in _foreign(case, pool, rng):
         if fact.item in items or normalise(fact.text) in texts:
@@ -307,11 +302,8 @@ async def rank(
     facts = [(*own, *foreign)[place] for place in order]
     game = likelihood.game(case, facts)
     try:
-        plan, seeds = (
-            ShapleySettings(settings.orders),
-            [seed_key("shapley", settings.seed, case.id)],
-        )
-        φ = await estimate(game, len(facts), plan, seeds)
+        seeds = [seed_key("shapley", settings.seed, case.id)]
+        φ = await estimate(game, len(facts), ShapleySettings(settings.orders), seeds)
         without, alone = await leave_one_out(game, len(facts)), await add_one_in(game, len(facts))
     except RolloutError:
         return "the prompt does not fit the policy"

@@ -17,11 +17,12 @@ from typing import Any, Literal
 
 import numpy as np
 from markupsafe import Markup
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.episode import DIAGNOSE, Ending, Episode
 from workup.core.errors import RolloutError, UserError, unknown
 from workup.core.ports import Model, Scorer
+from workup.core.shapes import ClosedModel
 from workup.core.statistics import Estimate, interval, paired
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
@@ -91,9 +92,7 @@ class Settings(StudySettings):
     seed: int = Field(0, description="of all draws")
 
 
-class _Marks(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Marks(ClosedModel):
     reason: str = Field(max_length=2_000)
     helpfulness: Mark
     relevance: Mark

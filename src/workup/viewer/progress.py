@@ -34,11 +34,6 @@ class StageSteps:
     total: int | None = None
     left: float | None = None
 
-    @property
-    def tenths(self) -> int:
-        """How much of it is done, from 0 to 10."""
-        return min(10, 10 * self.done // self.total) if self.total else 0
-
 
 def state(run: Run) -> State:
     """Running while a process holds the run; finished with summary and report; else stopped."""

@@ -67,13 +67,9 @@ class Triple(NamedTuple):
     tail: str
 
 
-def _between(wording: str) -> str:
-    return wording.replace("{head}", "").replace("{tail}", "")
-
-
 # the words between the entities → the relation, and whether the tail comes first
 _CONNECTIVES = {
-    _between(wording): (relation, wording.startswith("{tail}"))
+    wording.replace("{head}", "").replace("{tail}", ""): (relation, wording.startswith("{tail}"))
     for relation, each in WORDINGS.items()
     for wording in each
 }

@@ -396,24 +396,16 @@ def look_alike(subset: str, disease: Disease) -> Disease:
     )
 
 
-def _telling(subset: str, disease: Disease, rival: Disease) -> tuple[ClinicFinding, ...]:
-    """Findings that are typical of the look-alike and unlike the disease's own.
-
-    They are possible in the disease's patients.
-    """
-    return tuple(
+def _draft(
+    subset: str, disease: Disease, level: int, rng: np.random.Generator
+) -> tuple[_Draft, bool]:
+    rival = look_alike(subset, disease)
+    telling = tuple(
         finding
         for finding in typical(subset, rival)
         if possible(disease, finding)
         and abs(frequency(subset, disease, finding) - frequency(subset, rival, finding)) >= CONTRAST
     )
-
-
-def _draft(
-    subset: str, disease: Disease, level: int, rng: np.random.Generator
-) -> tuple[_Draft, bool]:
-    rival = look_alike(subset, disease)
-    telling = _telling(subset, disease, rival)
     misleading = bool(rng.random() < MISLEADING[level] and telling)
     described, contrast = (rival, disease) if misleading else (disease, rival)
     pool = telling if misleading else typical(subset, disease)

@@ -302,14 +302,6 @@ def _differentials(diagnosis: int, evidence: Mapping[str, Answer]) -> tuple[str,
     return tuple(tumours()[place].name for place in nearest[:DIFFERENTIALS])
 
 
-def _record(presentation: str, results: Sequence[Fact]) -> str:
-    """The whole report but the diagnosis: a pathologist lists the negative markers too."""
-    text = {fact.item: fact.text for fact in results}
-    return "\n".join(
-        [presentation, *(text.get(marker.name, marker.negative) for marker in markers())]
-    )
-
-
 def _case(split: int, side: str, index: int) -> Case:
     rng = np.random.default_rng([split, SIDES.index(side), index])
     place = int(rng.choice(len(tumours()), p=_prior()))
@@ -317,13 +309,16 @@ def _case(split: int, side: str, index: int) -> Case:
     given = _given(_values(tumour, rng), rng)
     results = _results(place, rng)
     presentation = _presentation(given)
+    text = {fact.item: fact.text for fact in results}
     truth = Truth(
         diagnosis=tumour.name,
         codes=(tumour.code,),
         aliases=tumour.synonyms,
         differentials=_differentials(place, evidence_of(given)),
         facts=weighed(knowledge(), results, tumour.name, given),
-        record=_record(presentation, results),
+        record="\n".join(
+            [presentation, *(text.get(marker.name, marker.negative) for marker in markers())]
+        ),
     )
     id = _id(split, side, index)
     return Case(id, presentation, truth, given=given, category=tumour.family)

@@ -27,9 +27,8 @@ def shapley(knowledge: Knowledge, case: Case, facts: Sequence[Fact]) -> list[flo
         [fact for place, fact in enumerate(facts) if subset >> place & 1] for subset in range(2**n)
     ]
     v = np.array([_value(knowledge, case, truth, coalition) for coalition in coalitions])
-    weight = np.array(
-        [1 / (n * comb(n - 1, len(s))) if len(s) < n else 0.0 for s in coalitions]
-    )  # |S|! (n−|S|−1)! / n!
+    # |S|! (n−|S|−1)! / n!
+    weight = np.array([1 / (n * comb(n - 1, len(s))) if len(s) < n else 0.0 for s in coalitions])
     without = [subsets[subsets >> place & 1 == 0] for place in range(n)]
     return [float(weight[S] @ (v[S | 1 << place] - v[S])) for place, S in enumerate(without)]
 

@@ -14,7 +14,6 @@ with a picture.
 from __future__ import annotations
 
 import re
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,24 +22,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from workup.cases.files import (
-    ALL,
-    Line,
-    Split,
-    checked,
-    existing,
-    held_out,
-    json_lines,
-    line_at,
-    parse_object,
-    view_of,
-)
+from workup.cases.files import Split, checked
 from workup.cases.findings import kind_of, parted, sentences
-from workup.cases.rows import Filled, RowErrors, sound
+from workup.cases.lines import CaseLines
+from workup.cases.rows import Filled, RowErrors, counted, sound
 from workup.cases.tables import RESTRICTED
 from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
-from workup.core.lazy import Lazy
 from workup.core.leaks import WITHHELD, Mask, other_names
 
 EXAMPLE = "agentclinic:agentclinic_medqa.jsonl"
@@ -125,38 +113,26 @@ class _Read:
 
 def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, line, field)."""
-    place, view = view_of(rest, "agentclinic", [ALL])
-    path = existing(place)
-    if path.is_dir():
-        raise UserError(
-            f"{path} is a folder; agentclinic takes one file, as in "
-            f"'agentclinic:{path}/agentclinic_medqa.jsonl'."
-        )
-    sides: tuple[list[tuple[int, int]], list[tuple[int, int]]] = (
-        [],
-        [],
-    )  # (byte offset, scenario number) of each side
+    file = CaseLines.named("agentclinic", rest, split, "agentclinic_medqa.jsonl")
     counts: Counter[str] = Counter()
+    # The official number of a scenario, by its offset, counts every row, also one that is no case.
+    numbers: dict[int, int] = {}
 
-    def read(line: Line) -> _Read:
-        # The official number of a scenario counts every row, also one that is no case.
-        return _read(
-            parse_object(line.text, file=path, line=line.number), path, errors.rows - 1, line.number
-        )
+    def read(row: dict[str, Any], line: int) -> _Read:
+        return _read(row, file.path, errors.rows - 1, line)
 
-    for line, found in errors.read(json_lines(path), read):
+    for line, found in file.read(errors, read):
         if found.case.truth.facts:
-            sides[view == ALL or held_out(split, found.case.id)].append(
-                (line.offset, errors.rows - 1)
-            )
+            file.keep(line, found.case.id)
+            numbers[line.offset] = errors.rows - 1
             counts.update(cases=1, leaking=bool(found.withheld), withheld=found.withheld)
         counts.update(
             empty=not found.case.truth.facts, unwritten=found.unwritten, pictured=found.pictured
         )
     if not counts["cases"]:
-        raise errors.nothing(UserError(f"{path} has no case with findings."))
-    restricted = "mimic" in path.name.lower()
-    train, test = (_rows(path, side) for side in sides)
+        raise errors.nothing(UserError(f"{file.path} has no case with findings."))
+    restricted = "mimic" in file.path.name.lower()
+    train, test = file.cases(lambda row, at: _read(row, file.path, numbers[at], None).case)
     return Source(
         f"agentclinic:{rest}",
         train,
@@ -172,34 +148,18 @@ def _notes(counts: Counter[str], restricted: bool) -> tuple[str, ...]:
         *([RESTRICTED] if restricted else []),
         f"{counts['leaking']} of {counts['cases']} cases name their diagnosis in the record: "
         f"{counts['withheld']} places read '{WITHHELD}'. Paraphrases are not recognised.",
-        *([f"{counts['empty']} rows without findings skipped."] if counts["empty"] else []),
-        *(
-            [f"{counts['unwritten']} findings left out that say only that nothing was recorded."]
-            if counts["unwritten"]
-            else []
-        ),
-        *(
-            [f"{counts['pictured']} questions came with a picture, which is not loaded."]
-            if counts["pictured"]
-            else []
+        *counted(
+            counts,
+            {
+                "empty": "{} rows without findings skipped.",
+                "unwritten": "{} findings left out that say only that nothing was recorded.",
+                "pictured": "{} questions came with a picture, which is not loaded.",
+            },
         ),
         "AgentClinic, MIT; its stations were written by a language model from MedQA questions, "
         "its picture questions are the NEJM's."
         + (" These stations were made from MIMIC-IV." if restricted else ""),
     )
-
-
-def _rows(path: Path, side: Sequence[tuple[int, int]]) -> Lazy[Case]:
-    offsets, numbers = (
-        array("Q", column) for column in (zip(*side, strict=True) if side else ((), ()))
-    )
-
-    def make(i: int) -> Case:
-        return _read(
-            parse_object(line_at(path, offsets[i]), file=path, line=None), path, numbers[i], None
-        ).case
-
-    return Lazy(len(offsets), make)
 
 
 def _read(row: dict[str, Any], path: Path, number: int, line: int | None) -> _Read:

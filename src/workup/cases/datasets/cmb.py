@@ -15,22 +15,18 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from workup.cases.files import Split
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
     CaseRow,
     Dropped,
     File,
+    QuestionSet,
     Rows,
-    asked,
     content_id,
-    files_of,
     parsed,
     question,
-    question_source,
 )
 from workup.cases.rows import RowErrors
-from workup.core.case import Source
 
 EXAMPLE = "cmb:CMB-Exam"
 FILES = ("CMB-*/CMB-*-merge.json", "CMB-*-merge.json")
@@ -56,28 +52,7 @@ class _AnswerRow(BaseModel):
     answer: str
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> Source:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`.
-
-    Raises UserError and CaseError (file, line, field).
-    """
-    request = asked("cmb", rest, split)
-    names = (
-        "CMB-train-merge.json",
-        "CMB-val-merge.json",
-        "CMB-test-choice-question-merge.json",
-        "*.jsonl",
-    )
-    files = files_of(request.place, [f"{folder}{name}" for name in names for folder in ("", "*/")])
-    answers = lru_cache(partial(_answers, errors=errors))
-
-    def read(piece: Piece, file: File) -> Rows:
-        row = parsed(_CmbRow, piece, file)
-        return [_case(row, file, answers)]
-
-    return question_source(
-        request, errors, files, pieces, read, ["CMB, Apache-2.0 (its authors' repository)."]
-    )
+Answers = Callable[[Path], dict[str, str]]  # folder → answers by the question's id
 
 
 def _answers(folder: Path, errors: RowErrors) -> dict[str, str]:
@@ -85,16 +60,16 @@ def _answers(folder: Path, errors: RowErrors) -> dict[str, str]:
     for above in (folder, *folder.parents[:_ABOVE]):
         path = above / _ANSWERS
         if path.is_file():
-            read = partial(_answer, path=path)
+            read = partial(parsed, _AnswerRow, file=File(path))
             return {str(row.id): row.answer for _, row in errors.read(pieces(path), read)}
     return {}
 
 
-def _answer(piece: Piece, path: Path) -> _AnswerRow:
-    return parsed(_AnswerRow, piece, File(path))
+def _read(answers: Answers, piece: Piece, file: File) -> Rows:
+    return [_case(parsed(_CmbRow, piece, file), file, answers)]
 
 
-def _case(row: _CmbRow, file: File, answers: Callable[[Path], dict[str, str]]) -> CaseRow | Dropped:
+def _case(row: _CmbRow, file: File, answers: Answers) -> CaseRow | Dropped:
     answer = row.answer
     if answer is None:
         answer = answers(file.path.resolve().parent).get(str(row.id))
@@ -118,3 +93,21 @@ def _case(row: _CmbRow, file: File, answers: Callable[[Path], dict[str, str]]) -
         return made
     asks = f"{made.case.question}（{_SEVERAL}）"
     return replace(made, case=replace(made.case, question=asks))
+
+
+open = QuestionSet(
+    "cmb",
+    [
+        f"{folder}{name}"
+        for name in (
+            "CMB-train-merge.json",
+            "CMB-val-merge.json",
+            "CMB-test-choice-question-merge.json",
+            "*.jsonl",
+        )
+        for folder in ("", "*/")
+    ],
+    _read,
+    ["CMB, Apache-2.0 (its authors' repository)."],
+    prepare=lambda request, files, errors: (lru_cache(partial(_answers, errors=errors)), ()),
+)

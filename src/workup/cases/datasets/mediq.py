@@ -12,28 +12,16 @@ Rows without facts are counted and left out.
 from __future__ import annotations
 
 import re
-from array import array
-from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, Field, model_validator
 
-from workup.cases.files import (
-    ALL,
-    Line,
-    Split,
-    checked,
-    existing,
-    held_out,
-    json_lines,
-    line_at,
-    parse_object,
-    view_of,
-)
+from workup.cases.files import Split, checked
 from workup.cases.findings import parted
+from workup.cases.lines import CaseLines
 from workup.cases.rows import RowErrors, sound
 from workup.core.case import Case, Fact, Source, Truth
 from workup.core.errors import UserError
-from workup.core.lazy import Lazy
 
 EXAMPLE = "mediq:all_dev_good.jsonl"
 FIELDS = ("context facts options answer_idx",)
@@ -64,44 +52,26 @@ class _MediqRow(BaseModel):
 
 def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, line, field)."""
-    place, view = view_of(rest, "mediq", [ALL])
-    path = existing(place)
-    if path.is_dir():
-        raise UserError(
-            f"{path} is a folder; mediq takes one file, as in 'mediq:{path}/all_dev_good.jsonl'."
-        )
-    sides: tuple[array[int], array[int]] = (
-        array("Q"),
-        array("Q"),
-    )  # byte offsets of the training and the test rows
+    file = CaseLines.named("mediq", rest, split, "all_dev_good.jsonl")
     skipped = 0
 
-    def read(line: Line) -> _MediqRow | None:
-        row = checked(
-            _MediqRow,
-            parse_object(line.text, file=path, line=line.number),
-            file=path,
-            line=line.number,
-        )
-        if not row.facts or not row.context:
+    def read(row: dict[str, Any], line: int) -> _MediqRow | None:
+        found = checked(_MediqRow, row, file=file.path, line=line)
+        if not found.facts or not found.context:
             return None
-        case = Case(row.name, row.context[0], Truth(row.answer))
-        sound(case, file=path, line=line.number)
-        errors.once(row.name, file=path, line=line.number)
-        return row
+        case = Case(found.name, found.context[0], Truth(found.answer))
+        sound(case, file=file.path, line=line)
+        errors.once(found.name, file=file.path, line=line)
+        return found
 
-    for line, row in errors.read(json_lines(path), read):
-        if row is None:
+    for line, found in file.read(errors, read):
+        if found is None:
             skipped += 1
         else:
-            sides[view == ALL or held_out(split, row.name)].append(line.offset)
-    if not any(map(len, sides)):
-        raise errors.nothing(UserError(f"{path} has no row with facts."))
-    return _source(f"mediq:{rest}", path, sides, skipped)
-
-
-def _source(name: str, path: Path, sides: tuple[array[int], array[int]], skipped: int) -> Source:
-    train, test = (_rows(path, offsets) for offsets in sides)
+            file.keep(line, found.name)
+    if not len(file):
+        raise errors.nothing(UserError(f"{file.path} has no row with facts."))
+    train, test = file.cases(lambda row, _: _case(checked(_MediqRow, row, file=file.path)))
     notes = (
         *([f"{skipped} rows without facts or context skipped."] if skipped else []),
         (
@@ -110,18 +80,7 @@ def _source(name: str, path: Path, sides: tuple[array[int], array[int]], skipped
         ),
         "mediQ (iMedQA), CC BY 4.0.",
     )
-    return Source(name, train, test, notes=notes, undivided=True)
-
-
-def _rows(path: Path, offsets: array[int]) -> Lazy[Case]:
-    def make(i: int) -> Case:
-        return _case(
-            checked(
-                _MediqRow, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path
-            )
-        )
-
-    return Lazy(len(offsets), make)
+    return Source(f"mediq:{rest}", train, test, notes=notes, undivided=True)
 
 
 def _case(row: _MediqRow) -> Case:
@@ -135,6 +94,7 @@ def _case(row: _MediqRow) -> Case:
     ]
     given, hidden = parted(facts, presentation)
     truth = Truth(diagnosis=row.answer.strip(), facts=hidden, record="\n".join(row.context))
+    names = row.patient.get("specialties")
     return Case(
         id=row.name,
         presentation=presentation,
@@ -142,7 +102,7 @@ def _case(row: _MediqRow) -> Case:
         question=row.question.strip(),
         options=tuple(option.strip() for option in row.options.values()),
         given=given,
-        category=_specialty(row.patient),
+        category=str(names[0]) if isinstance(names, list) and names else "",
     )
 
 
@@ -150,8 +110,3 @@ def _atomic(lines: list[str]) -> list[str]:
     """The facts without their numbers, each once, without headings ("Physical examination:")."""
     texts = (_NUMBER.sub("", line).strip() for line in lines)
     return list(dict.fromkeys(text for text in texts if text and not text.endswith(":")))
-
-
-def _specialty(patient: dict[str, object]) -> str:
-    names = patient.get("specialties")
-    return str(names[0]) if isinstance(names, list) and names else ""

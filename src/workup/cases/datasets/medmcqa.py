@@ -16,22 +16,18 @@ from functools import partial
 
 from pydantic import BaseModel
 
-from workup.cases.files import Split
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
     CaseRow,
     Dropped,
     File,
+    QuestionSet,
     Rows,
     Spec,
-    asked,
-    files_of,
     parsed,
     question,
-    question_source,
 )
 from workup.cases.rows import RowErrors
-from workup.core.case import Source
 from workup.core.errors import UserError
 
 EXAMPLE = "medmcqa:medmcqa/dev.json"
@@ -58,30 +54,8 @@ class _MedmcqaRow(BaseModel):
     subject_name: str | None = None
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> Source:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`, `#zero-based`, `#one-based`.
-
-    Raises UserError and CaseError (file, line, field).
-    """
-    request = asked("medmcqa", rest, split, list(_BASES))
-    files = files_of(request.place, ["train.json", "dev.json", "test.json", "*.jsonl"])
-    base, note = _base(request, files)
-
-    def read(piece: Piece, file: File) -> Rows:
-        return [_case(_parsed(piece, file), base)]
-
-    return question_source(
-        request,
-        errors,
-        files,
-        pieces,
-        read,
-        [note, "MedMCQA, Apache-2.0 (its authors' repository)."],
-    )
-
-
-def _parsed(piece: Piece, file: File) -> _MedmcqaRow:
-    return parsed(_MedmcqaRow, piece, file)
+def _read(base: int, piece: Piece, file: File) -> Rows:
+    return [_case(parsed(_MedmcqaRow, piece, file), base)]
 
 
 def _case(row: _MedmcqaRow, base: int) -> CaseRow | Dropped:
@@ -101,19 +75,18 @@ def _case(row: _MedmcqaRow, base: int) -> CaseRow | Dropped:
     )
 
 
-def _base(request: Spec, files: Sequence[File]) -> tuple[int, str]:
+def _base(request: Spec, files: Sequence[File], errors: RowErrors) -> tuple[int, Sequence[str]]:
     """From which number `cop` counts, and how that is known.
 
     Raises UserError where the files do not tell or contradict.
     """
     values: Counter[int] = Counter()
-    named: Counter[int] = (
-        Counter()
-    )  # cop minus the place of the letter that the explanation begins with
+    # cop minus the place of the letter that the explanation begins with
+    named: Counter[int] = Counter()
     for file in files:
         # Unreadable rows are reported where cases are made.
-        parsed = partial(_parsed, file=file)
-        for _, row in RowErrors().read(pieces(file.path), parsed):
+        read = partial(parsed, _MedmcqaRow, file=file)
+        for _, row in RowErrors().read(pieces(file.path), read):
             if row.cop is None or row.cop < 0:
                 continue
             values[row.cop] += 1
@@ -131,7 +104,7 @@ def _base(request: Spec, files: Sequence[File]) -> tuple[int, str]:
         if named
         else ""
     )
-    return base, f"'cop' counts from {base}{agree}."
+    return base, [f"'cop' counts from {base}{agree}."]
 
 
 def _decided(request: Spec, values: Counter[int]) -> int:
@@ -156,3 +129,13 @@ def _decided(request: Spec, values: Counter[int]) -> int:
         f"'medmcqa:{request.place}#one-based' (the authors' files) or '#zero-based' (derived "
         "from the Hugging Face copy)."
     )
+
+
+open = QuestionSet(
+    "medmcqa",
+    ["train.json", "dev.json", "test.json", "*.jsonl"],
+    _read,
+    ["MedMCQA, Apache-2.0 (its authors' repository)."],
+    settings=list(_BASES),
+    prepare=_base,
+)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from workup.cases.files import ALL, Split, existing, held_out, read_object
 from workup.cases.findings import parted, sentences
-from workup.cases.rows import RowErrors
+from workup.cases.rows import RowErrors, counted
 from workup.cases.tables import RESTRICTED, CsvRow, Filling, TableIndex, indexed, member, words_of
 from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
@@ -146,7 +146,7 @@ def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:
         f"{counts['leaking']:,} of {counts['cases']:,} admissions name one of the four diseases "
         f"in history, examination or reports: {counts['withheld']:,} places read '{WITHHELD}', "
         "all four names in every case alike.",
-        *(text.format(f"{counts[what]:,}") for what, text in skipped.items() if counts[what]),
+        *counted(counts, skipped),
         (
             "Patients, not admissions, are split. Operations, discharge diagnoses and codes are "
             "not read."
@@ -290,9 +290,8 @@ def _label(row: CsvRow) -> dict[str, str]:
 
 
 def _plain(number: str) -> str:
-    return number.removesuffix(
-        ".0"
-    )  # written by a library that keeps numbers with gaps as floating-point ones
+    # written by a library that keeps numbers with gaps as floating-point ones
+    return number.removesuffix(".0")
 
 
 def _examination(row: CsvRow) -> Iterator[_Found]:

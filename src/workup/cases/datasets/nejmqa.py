@@ -14,22 +14,18 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from workup.cases.files import Split, checked
+from workup.cases.files import checked
 from workup.cases.pieces import Piece, csv_cells, csv_pieces, pieces
 from workup.cases.questions import (
     CaseRow,
     Dropped,
     File,
+    QuestionSet,
     Rows,
-    asked,
     content_id,
-    files_of,
     question,
-    question_source,
     row_of,
 )
-from workup.cases.rows import RowErrors
-from workup.core.case import Source
 from workup.core.errors import CaseError
 
 EXAMPLE = "nejmqa:general_surgery.csv"
@@ -44,23 +40,13 @@ class _NejmqaRow(BaseModel):
     answer: str
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> Source:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+Header = Callable[[Path], list[str]]
 
-    Raises UserError and CaseError (file, line, field).
-    """
-    request = asked("nejmqa", rest, split)
-    files = files_of(request.place, ["*.csv", "*.jsonl", "*.json"])
-    header = lru_cache(_header)
 
-    def read(piece: Piece, file: File) -> Rows:
-        values = (
-            _from_csv(piece, file, header) if file.path.suffix == ".csv" else row_of(piece, file)
-        )
-        return [_case(checked(_NejmqaRow, values, file=file.path, line=piece.line), file)]
-
-    note = "NEJMQA: see its data card for the terms of use."
-    return question_source(request, errors, files, _pieces, read, [note])
+def _read(header: Header, piece: Piece, file: File) -> Rows:
+    csv = file.path.suffix == ".csv"
+    values = _from_csv(piece, file, header) if csv else row_of(piece, file)
+    return [_case(checked(_NejmqaRow, values, file=file.path, line=piece.line), file)]
 
 
 def _pieces(path: Path) -> Iterator[Piece | CaseError]:
@@ -82,7 +68,7 @@ def _header(path: Path) -> list[str]:
     return names
 
 
-def _from_csv(piece: Piece, file: File, header: Callable[[Path], list[str]]) -> dict[str, str]:
+def _from_csv(piece: Piece, file: File, header: Header) -> dict[str, str]:
     names, cells = header(file.path), csv_cells(piece.text)
     if len(cells) != len(names):
         raise CaseError(
@@ -132,3 +118,13 @@ def _run(marks: Sequence[re.Match[str]], at: int) -> list[re.Match[str]]:
         if ord(marks[place][1]) == ord(run[-1][1]) + 1:
             run.append(marks[place])
     return run
+
+
+open = QuestionSet(
+    "nejmqa",
+    ["*.csv", "*.jsonl", "*.json"],
+    _read,
+    ["NEJMQA: see its data card for the terms of use."],
+    pieces=_pieces,
+    prepare=lambda request, files, errors: (lru_cache(_header), ()),
+)

@@ -44,7 +44,7 @@ from workup.cases.files import (
 )
 from workup.cases.findings import kind_of
 from workup.cases.publications import Groups, publication, published
-from workup.cases.rows import Filled, RowErrors, sound
+from workup.cases.rows import Filled, RowErrors, counted, sound
 from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
 from workup.core.lazy import Lazy
@@ -207,15 +207,12 @@ def _usable(patient: PublishedPatient) -> bool:
 
 def _notes(counts: Counter[str], view: str) -> tuple[str, ...]:
     return (
-        *(
-            [f"{counts['undiagnosed']:,} packets without a diagnosis skipped."]
-            if counts["undiagnosed"]
-            else []
-        ),
-        *(
-            [f"{counts['sparse']:,} packets with fewer than {_LEAST} findings skipped."]
-            if counts["sparse"]
-            else []
+        *counted(
+            counts,
+            {
+                "undiagnosed": "{} packets without a diagnosis skipped.",
+                "sparse": f"{{}} packets with fewer than {_LEAST} findings skipped.",
+            },
         ),
         f"Findings are the terms present; the {counts['absent']:,} terms excluded stand in the "
         "record as negatives. Which term opens the encounter is drawn by the case's id.",
@@ -273,7 +270,13 @@ class _Store:
                 f"no .json file in or below {path}; unpack the release of the phenopacket store "
                 "there."
             )
-        self.names = _names(path, self.files)
+        counts = Counter(file.stem for file in self.files)
+        self.names = {
+            file: file.stem
+            if counts[file.stem] == 1
+            else file.relative_to(path).with_suffix("").as_posix()
+            for file in self.files
+        }
 
     def places(self) -> Iterator[_Place | CaseError]:
         """Where every packet is; a line that cannot be read comes as its error.
@@ -308,20 +311,6 @@ class _Store:
         return _from_packet(
             checked(_Phenopacket, row, file=file, line=line), self.names.get(file, "")
         )
-
-
-def _names(folder: Path, files: Sequence[Path]) -> dict[Path, str]:
-    """What each patient is called: the file's name, with its folders where two files share it.
-
-    Ids inside ("proband") repeat.
-    """
-    counts = Counter(file.stem for file in files)
-    return {
-        file: file.stem
-        if counts[file.stem] == 1
-        else file.relative_to(folder).with_suffix("").as_posix()
-        for file in files
-    }
 
 
 def _lazy(store: _Store, side: array[int]) -> Lazy[Case]:

@@ -7,26 +7,26 @@ without its conclusion, which is a reference.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from workup.cases.files import Split, checked, existing, read_object
-from workup.cases.pieces import Piece, pieces
+from workup.cases.files import checked, existing, read_object
+from workup.cases.pieces import Piece
 from workup.cases.questions import (
     CaseRow,
     Dropped,
     File,
+    QuestionSet,
     Rows,
-    asked,
+    Spec,
     choice,
-    files_of,
-    question_source,
     row_of,
 )
 from workup.cases.rows import RowErrors
-from workup.core.case import Case, Source
+from workup.core.case import Case
 from workup.core.errors import CaseError
 
 EXAMPLE = "pubmedqa:data/ori_pqal.json"
@@ -48,43 +48,28 @@ class _PubmedqaRow(BaseModel):
     pmid: str | int | None = None
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> Source:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`.
-
-    Raises UserError and CaseError (file, line, field).
-    """
-    request = asked("pubmedqa", rest, split)
-    whole = (existing(request.place) / "ori_pqal.json").is_file()
-    files = files_of(request.place, ["ori_pqal.json"] if whole else [*_SPLITS, "*.jsonl"])
-    truth, where = _truth(request.place)
-
-    def read(piece: Piece, file: File) -> Rows:
-        row = checked(
-            _PubmedqaRow, row_of(piece, file), file=file.path, line=piece.line, within=piece.key
-        )
-        pmid = piece.key or str(row.pmid or "")
-        if not pmid:
-            raise CaseError("there is no PubMed id.", file=file.path, line=piece.line, field="pmid")
-        if truth and pmid in truth and row.decision and truth[pmid] != row.decision:
-            raise CaseError(
-                f"'{row.decision}' here, '{truth[pmid]}' in {where}.",
-                file=file.path,
-                line=piece.line,
-                field=pmid,
-            )
-        part = ("test" if pmid in truth else "train") if truth else ""
-        return [_case(pmid, row, part)]
-
-    return question_source(
-        request, errors, files, pieces, read, ["PubMedQA, MIT licence (its authors' repository)."]
-    )
+Truths = tuple[dict[str, object], Path]  # the published test half, and the file it stands in
 
 
-def _truth(place: str) -> tuple[dict[str, object], Path]:
-    """The published test half, empty where the file is not there."""
-    path = existing(place)
+def _prepare(
+    request: Spec, files: Sequence[File], errors: RowErrors
+) -> tuple[Truths, Sequence[str]]:
+    path = existing(request.place)
     beside = (path if path.is_dir() else path.parent) / _TRUTH
-    return (read_object(beside) if beside.is_file() else {}), beside
+    return (read_object(beside) if beside.is_file() else {}, beside), ()
+
+
+def _read(truths: Truths, piece: Piece, file: File) -> Rows:
+    (truth, where), path, line = truths, file.path, piece.line
+    row = checked(_PubmedqaRow, row_of(piece, file), file=path, line=line, within=piece.key)
+    pmid = piece.key or str(row.pmid or "")
+    if not pmid:
+        raise CaseError("there is no PubMed id.", file=path, line=line, field="pmid")
+    if row.decision and truth.get(pmid, row.decision) != row.decision:
+        problem = f"'{row.decision}' here, '{truth[pmid]}' in {where}."
+        raise CaseError(problem, file=path, line=line, field=pmid)
+    part = ("test" if pmid in truth else "train") if truth else ""
+    return [_case(pmid, row, part)]
 
 
 def _case(pmid: str, row: _PubmedqaRow, part: str) -> CaseRow | Dropped:
@@ -104,3 +89,13 @@ def _case(pmid: str, row: _PubmedqaRow, part: str) -> CaseRow | Dropped:
     )
     truth = replace(truth, references=tuple(filter(None, [row.conclusion])))
     return CaseRow(Case(pmid, presentation, truth, row.question.strip(), shown), part=part)
+
+
+open = QuestionSet(
+    "pubmedqa",
+    [*_SPLITS, "*.jsonl"],
+    _read,
+    ["PubMedQA, MIT licence (its authors' repository)."],
+    whole="ori_pqal.json",
+    prepare=_prepare,
+)

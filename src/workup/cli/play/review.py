@@ -145,11 +145,9 @@ def _reward(console: Console, record: Record, settings: craft.Settings, T: int) 
             )
         )
     s, episode = settings, record.episode
-    CR, acc, t = (
-        number("recall", record.measures["recall"]),
-        int(bool(record.correct)),
-        episode.questions,
-    )
+    CR = number("recall", record.measures["recall"])
+    acc = int(bool(record.correct))
+    t = episode.questions
     penalty = f" − {s.penalty:g}" if malformed(episode) else ""
     equation = f"({s.alpha:g}·{CR} + {s.beta:g})·{acc} − {s.lam:g}·{t}/{T}{penalty}"
     total = number("reward", record.score.total)

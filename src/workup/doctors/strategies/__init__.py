@@ -12,11 +12,10 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict
-
 from workup.core.episode import Episode
 from workup.core.errors import UserError, unknown
 from workup.core.ports import Doctor, Environment, LanguageModel, Model
+from workup.core.shapes import FrozenModel
 from workup.rl.rollout import Play, ToPlay
 
 
@@ -49,10 +48,8 @@ class Searcher(Protocol):
     async def play(self, job: ToPlay, play: Play) -> Episode: ...
 
 
-class Plain(BaseModel):
+class Plain(FrozenModel):
     """The base class of every strategy's settings; most strategies have no others."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     @property
     def in_flight(self) -> int:

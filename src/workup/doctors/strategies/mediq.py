@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case
 from workup.core.episode import Message, Turn
 from workup.core.ports import Act, Doctor, Environment, Model, Sampling
+from workup.core.shapes import ClosedModel
 from workup.doctors.strategies import Driven, Strategy
 from workup.doctors.strategies.framing import Framable, framed
 from workup.doctors.strategies.prompting import ANSWER, ASK, encounter, inquire, nudged
@@ -40,9 +41,7 @@ class Settings(Framable):
     threshold: int = Field(4, ge=1, le=5, description="answers from this confidence on (1 to 5)")
 
 
-class Confidence(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Confidence(ClosedModel):
     reason: str
     confidence: int = Field(ge=1, le=5)
 

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, log2
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case, Kind
 from workup.core.episode import Completion, Message, Turn
 from workup.core.ports import Act, Doctor, Environment, Model, Sampling
+from workup.core.shapes import ClosedModel
 from workup.core.text import normalise
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.strategies import Driven, Plain, Strategy
@@ -59,29 +60,21 @@ class Settings(Plain):
     gain: float = Field(0.02, ge=0, description="answers once no question promises this many bits")
 
 
-class Candidate(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Candidate(ClosedModel):
     name: str
     weight: float = Field(ge=0, le=100)
 
 
-class Weighed(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Weighed(ClosedModel):
     candidates: list[Candidate]
 
 
-class YesNoQuestion(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class YesNoQuestion(ClosedModel):
     question: str
     yes: list[float]
 
 
-class Proposed(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Proposed(ClosedModel):
     questions: list[YesNoQuestion]
 
 

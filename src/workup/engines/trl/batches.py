@@ -6,7 +6,7 @@ Their gradients add up to that of the whole batch exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Any, TypeVar
 
@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from workup.core.episode import Sample
+from workup.engines.trl import openings
+from workup.engines.trl.openings import Openings
 from workup.rl.samples import Packed, visible
 
 Array = npt.NDArray[Any]
@@ -32,12 +34,14 @@ PADDING = 1024  # tokens of padding that cost at least as much as one more pass 
 class MicroBatch:
     """One micro-batch: the input of the forward pass.
 
-    It has the numbers of its sequences and policy tokens.
+    It has the numbers of its sequences and policy tokens. With `openings` equal beginnings of its
+    rows go through the model once.
     """
 
     inputs: dict[str, Tensor]
     sequences: int
     tokens: int
+    openings: Openings | None = None
 
 
 def split(items: Sequence[T], limit: int, key: Callable[[T], Any]) -> list[list[T]]:
@@ -75,6 +79,27 @@ def padded(rows: Sequence[Any], dtype: type, fill: int = 0) -> Array:
     flat: Array = np.fromiter(chain.from_iterable(rows), dtype=dtype, count=int(lengths.sum()))
     out[np.arange(out.shape[1]) < lengths[:, None]] = flat
     return out
+
+
+def policy_parts(
+    samples: Sequence[Sample], limit: int, model: Any, device: torch.device
+) -> list[MicroBatch]:
+    """`samples` in micro-batches of at most `limit`, with `openings` where these are worth it.
+
+    Then rows that begin alike stand together, else rows of similar length.
+    """
+    plain = split(samples, limit, key=lambda sample: len(sample.tokens))
+    if openings.able(model):
+        alike = split(samples, limit, key=lambda sample: tuple(sample.tokens))
+        columns = sum(len(chunk) * max(len(s.tokens) for s in chunk) for chunk in plain)
+        saved = columns - sum(openings.total([s.tokens for s in chunk]) for chunk in alike)
+        if openings.worth(saved, len(samples), model, device):
+            made = [Openings([s.tokens for s in chunk], device) for chunk in alike]
+            return [
+                replace(policy_part(chunk, device), openings=each)
+                for chunk, each in zip(alike, made, strict=True)
+            ]
+    return [policy_part(chunk, device) for chunk in plain]
 
 
 def policy_part(samples: Sequence[Sample], device: torch.device) -> MicroBatch:

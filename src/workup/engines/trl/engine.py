@@ -36,6 +36,7 @@ from workup.engines.settings import EngineSettings, RateSettings
 from workup.engines.trl.accelerated import AccelerateProcesses
 from workup.engines.trl.arguments import plain_arguments, policy_arguments
 from workup.engines.trl.damage import refuse_damaged, refuse_incomplete, refuse_older
+from workup.engines.trl.openings import attending
 from workup.engines.trl.policy import Correction, PolicyTrainer
 from workup.engines.trl.preference import PreferenceTrainer
 from workup.engines.trl.scoring import scoring
@@ -254,7 +255,7 @@ class TrlEngine:
                 refuse_other(found[-1], self._base)
         done = updates(found[-1]) if found else 0
         base = self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
-        with scoring(base):
+        with scoring(base), attending():
             trainer = make(folder, done)
             try:
                 if done >= total:

@@ -12,14 +12,16 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 from numpy.typing import NDArray
+from peft import PeftModel
 from torch import Tensor
 from trl import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
 from workup.core.episode import Sample
 from workup.core.errors import WorkupError
-from workup.engines.trl.batches import BLANK, MicroBatch, policy_part, split
+from workup.engines.trl.batches import BLANK, MicroBatch, policy_parts
 from workup.engines.trl.gap import Tolerance, summary
+from workup.engines.trl.openings import Openings
 from workup.engines.trl.scoring import ScoredTokens
 from workup.engines.trl.trainer import StageTrainer
 
@@ -67,12 +69,10 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
     ) -> None:
         rows = Dataset.from_dict({"prompt": [""]})  # never read, but TRL wants one
         super().__init__(reward_funcs=_no_reward, train_dataset=rows, **kwargs)
-        self.collect, self.ref_model, self.beta, self.micro_batch = (
-            collect,
-            reference,
-            beta,
-            micro_batch,
-        )
+        self.collect = collect
+        self.ref_model = reference
+        self.beta = beta
+        self.micro_batch = micro_batch
         self._parts: list[MicroBatch] = []
         self._totals = {"sequences": 1, "tokens": 1}
         self._shares: Iterator[float] = iter(())  # of the update's tokens, by micro-batch
@@ -82,6 +82,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         self.tolerance = Tolerance(exact, correction.own)
         self._gaps: list[NDArray[np.float32]] = []
         self._computed: Tensor | None = None  # log-probabilities of the newest forward pass
+        self._openings: Openings | None = None  # of the micro-batch whose pass is next
 
     def parts(self) -> list[MicroBatch]:
         step, repeat = divmod(self.state.global_step, self.hooks.period)
@@ -111,8 +112,9 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         # TRL's metrics are gathered per micro-batch: every process must have as many, of the same
         # size.
         samples += [BLANK] * (max(row[0] for row in rows) - len(samples))
-        chunks = split(samples, self.micro_batch, key=lambda s: len(s.tokens))
-        parts = [policy_part(chunk, self.args.device) for chunk in chunks]
+        base = self.accelerator.unwrap_model(self.model)
+        base = base.get_base_model() if isinstance(base, PeftModel) else base
+        parts = policy_parts(samples, self.micro_batch, base, self.args.device)
         for part in parts:
             part.inputs["num_items_in_batch"] = torch.tensor(
                 float(self._totals["tokens"]), device=self.args.device
@@ -126,6 +128,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         } | {"": 1.0}
         weight = share[SHARE.get(self.loss_type, "")]
         # TRL's bonus is a mean over the micro-batch's tokens, so it counts by their share.
+        self._openings = part.openings
         self.entropy_coef = self.args.entropy_coef * share["tokens"] / weight if weight else 0.0
         loss: Tensor = weight * self._compute_loss(model, part.inputs)
         if self.correction.cap is None and self.state.global_step % self.hooks.period == 0:
@@ -160,15 +163,20 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         These are the environment's tokens.
         """
         rows, columns = attention_mask.nonzero(as_tuple=True)
+        alike = self._openings
         wanted = ScoredTokens(
-            rows * input_ids.shape[1] + columns - 1,
+            rows * input_ids.shape[1] + columns - 1
+            if alike is None
+            else alike.places[rows, columns - 1],
             input_ids[rows, columns],
             self.temperature,
             entropy=compute_entropy,
             differentiable=self._entropy_bonus_enabled,
         )
         with self.accelerator.autocast():
-            found = model(input_ids=input_ids, wanted=wanted)
+            found = model(
+                **({"input_ids": input_ids} if alike is None else alike.inputs()), wanted=wanted
+            )
 
         def spread(values: Tensor) -> Tensor:
             empty = torch.zeros(input_ids.shape, device=values.device, dtype=values.dtype)
@@ -180,7 +188,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
 
     @torch.no_grad()
     def _logprobs(self, model: Any, part: MicroBatch) -> Tensor:
-        x = part.inputs
+        x, self._openings = part.inputs, part.openings
         ids = torch.cat([x["prompt_ids"], x["completion_ids"]], dim=1)
         mask = torch.cat([x["prompt_mask"], x["completion_mask"]], dim=1)
         return self._get_per_token_logps_and_entropies(model, ids, mask, ids.shape[1] - 1)[0]

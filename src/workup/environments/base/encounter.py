@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case, Evidence, Item, Knowledge, Source, evidence_of
 from workup.core.channel import Channel
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.errors import UserError, WorkupError
 from workup.core.ports import Demonstration, Doctor, Environment, Model, Roles, Teaching
+from workup.core.shapes import FrozenModel
 from workup.environments.base import teacher
 from workup.environments.base.anchors import (
     BayesDiagnoser,
@@ -30,10 +31,8 @@ CREDULOUS = "credulous greedy"
 """Two anchors: the second one asks as the first does, and believes every answer."""
 
 
-class EncounterSettings(BaseModel):
+class EncounterSettings(FrozenModel):
     """What can be set in every environment."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_turns: int = Field(TURNS, ge=1, description="actions per episode, the diagnosis included")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.episode import Message
 from workup.core.ports import Model, Request
+from workup.core.shapes import ClosedModel
 from workup.models.structured import ask, some_of
 from workup.roles.fence import RULES, clean, fenced, numbered
 
@@ -27,9 +28,7 @@ _ROLE = (
 )
 
 
-class _Chosen(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Chosen(ClosedModel):
     numbers: list[int] = Field(max_length=_MOST)
 
 

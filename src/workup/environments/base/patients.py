@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case, Fact
 from workup.core.episode import ASK, DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.errors import RolloutError
 from workup.core.ports import Model, Request
+from workup.core.shapes import ClosedModel
 from workup.core.text import normalise
 from workup.environments.base.encounter import MatchSettings
 from workup.environments.base.interpreter import INTERPRETER, Interpreter
@@ -144,9 +145,7 @@ class EmbeddedPatient:
         return PatientReply(text, found.evidence, found.item, understood_by=found.understood_by)
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Answer(ClosedModel):
     answer: str = Field(min_length=1, max_length=_LONGEST_ANSWER)
     facts: list[int] = Field(max_length=_MOST_NUMBERS)
 
@@ -232,13 +231,11 @@ class ModelPatient:
         )
 
 
-class Check(BaseModel):
+class Check(ClosedModel):
     """A fact checker's verdict on one answer (PM-2, PM Table 5).
 
     `stated` are numbers of findings, from 1.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     reason: str = Field(max_length=2_000)
     relevant: bool

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case, Fact
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
+from workup.core.shapes import ClosedModel
 from workup.core.text import normalise
 from workup.environments.base.matcher import MODEL
 from workup.environments.base.patients import SECTIONS, answered_before, listed
@@ -38,9 +39,7 @@ _ROLE = (
 )
 
 
-class _Result(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Result(ClosedModel):
     result: str = Field(min_length=1, max_length=_LONGEST_RESULT)
 
 

@@ -32,12 +32,10 @@ NOTHING = "no finding"
 APART = "; "  # between the names of what one free answer tells
 POOL = 500  # training cases that fabricated answers are taken from
 ASKED = frozenset(kind.value for kind in Kind)
-WITHHELD, FORGOTTEN, CONTRADICTED, FABRICATED = (
-    "withheld",
-    "forgotten",
-    "contradicted",
-    "fabricated",
-)
+WITHHELD = "withheld"
+FORGOTTEN = "forgotten"
+CONTRADICTED = "contradicted"
+FABRICATED = "fabricated"
 
 
 class TroubleSettings(EncounterSettings):

@@ -7,10 +7,9 @@ is built from. The pathology wing has a base in memory, made from its own tables
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -26,6 +25,7 @@ from workup.core.disk import whole_folder
 from workup.core.errors import UserError
 from workup.core.text import normalise
 from workup.environments.exams.exam_terms import key, synonyms
+from workup.retrieval import manifest as manifests
 from workup.retrieval.dense import Encoder
 
 MANIFEST, TABLES, VECTORS = "exams.json", "exams.sqlite", "diseases.f16"
@@ -112,9 +112,7 @@ class ExamBase:
             return clinic_base()
         folder = Path(place).expanduser()
         read = manifest(folder)
-        for file, entry in read["files"].items():
-            if problem := _wrong_size(folder / file, entry["bytes"]):
-                raise UserError(f"{folder / file}: {problem}; restore it, or build the base anew")
+        manifests.opened(folder, "base", read["files"])
         vectors = None
         if read["encoder"]:
             flat = np.memmap(folder / VECTORS, "<f2", "r")
@@ -378,10 +376,7 @@ def _finish(
         "encoder": encoder,
         "sources": list(sources),
         **counts,
-        "files": {
-            path.name: {"bytes": path.stat().st_size, "sha256": _checksum(path)}
-            for path in sorted(draft.iterdir())
-        },
+        "files": manifests.entries(draft, sorted(path.name for path in draft.iterdir())),
     }
     (draft / MANIFEST).write_text(json.dumps(made, ensure_ascii=False, indent=1), encoding="utf-8")
     return made
@@ -395,43 +390,16 @@ def manifest(folder: Path) -> dict[str, Any]:
             f"{folder} is no base of examinations; `workup index build TABLE --kind exams --out "
             f"{folder}` makes one"
         )
-    try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-        if read["format"] != FORMAT:
-            raise UserError(
-                f"{path}: format {read['format']}, and this version reads {FORMAT}; build the base "
-                "anew"
-            )
-        files: Mapping[str, Any] = read["files"]
+
+    def sound(read: dict[str, Any]) -> dict[str, Any]:
         wanted = {TABLES, VECTORS} if read["encoder"] else {TABLES}
-        if not isinstance(read["diseases"], int) or {*files} != wanted:
+        if not isinstance(read["diseases"], int) or {*read["files"]} != wanted:
             raise ValueError("its list of files is not complete")
-        return dict(read)
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: damaged ({str(error).splitlines()[0]}); build the base anew"
-        ) from error
+        return read
+
+    return manifests.read(path, "base", FORMAT, sound)
 
 
 def damages(folder: Path) -> list[str]:
     """What differs from the manifest, by file, in words; none when all checksums hold."""
-    found = []
-    for name, entry in manifest(folder)["files"].items():
-        problem = _wrong_size(folder / name, entry["bytes"])
-        if not problem and _checksum(folder / name) != entry["sha256"]:
-            problem = "its checksum is another"
-        if problem:
-            found.append(f"{name}: {problem}")
-    return found
-
-
-def _wrong_size(path: Path, expected: int) -> str:
-    if not path.exists():
-        return "missing"
-    size = path.stat().st_size
-    return "" if size == expected else f"{size:,} bytes instead of {expected:,}"
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return manifests.damages(folder, manifest(folder)["files"])

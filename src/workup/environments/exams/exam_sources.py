@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from workup.cases import open_source
 from workup.cases.files import checked, existing, parse_object, read_object
@@ -23,6 +23,7 @@ from workup.cases.pieces import Piece, csv_cells, csv_pieces, pieces
 from workup.cases.rows import RowErrors
 from workup.core.case import Case, Kind, Source
 from workup.core.errors import CaseError, UserError, unknown
+from workup.core.shapes import ClosedModel
 from workup.core.text import normalise
 from workup.environments.exams.exam_base import Statistic, Writer, writing
 from workup.environments.exams.exam_terms import common, key, positive, without_name
@@ -43,13 +44,11 @@ Short = Annotated[str, Field(max_length=300)]
 Names = Annotated[list[Short], BeforeValidator(_listed), Field(max_length=50)]
 
 
-class StatisticLine(BaseModel):
+class StatisticLine(ClosedModel):
     """One statistic. `share` is the share of positive results, or `positive` of `n` are.
 
     In CSV, a list has its parts separated by "|", and an empty cell is as no column.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     disease: Short
     test: Short
@@ -57,9 +56,9 @@ class StatisticLine(BaseModel):
     positive: int | None = Field(None, ge=0)
     n: int | None = Field(None, ge=1, le=10**9)
     reference: str = Field("", max_length=500)
-    disease_names: Names = []
-    test_names: Names = []
-    positive_texts: Names = []
+    disease_names: Names = Field([])
+    test_names: Names = Field([])
+    positive_texts: Names = Field([])
     negative_text: str = Field("", max_length=300)
 
     def problem(self) -> tuple[str, str] | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case, Fact
 from workup.core.case import Source as CaseSource
@@ -19,6 +19,7 @@ from workup.core.episode import Message
 from workup.core.errors import UserError
 from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
+from workup.core.shapes import ClosedModel, FrozenModel
 from workup.core.text import neutralise, normalise
 from workup.environments.base.disease_names import SourceDiseases
 from workup.environments.base.lexical import chinese
@@ -99,22 +100,8 @@ class ExamResult:
         return self.text.count(WITHHELD)
 
 
-class Rages(Protocol):
-    """Reports the results of ordered examinations."""
-
-    async def results(self, case: Case, requests: Sequence[str]) -> Sequence[ExamResult]:
-        """One result per order, in their order.
-
-        Equal for equal case and order, whatever else is ordered. Raises RolloutError when a model
-        gives up.
-        """
-        ...
-
-
-class RagesSettings(BaseModel):
+class RagesSettings(FrozenModel):
     """How results of examinations are found."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     sources: tuple[Literal["record", "base", "generated"], ...] = Field(
         ("record", "base", "generated"),
@@ -134,9 +121,7 @@ class RagesSettings(BaseModel):
     )
 
 
-class _Report(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Report(ClosedModel):
     exists: bool
     disease: bool = False
     test: str = Field(max_length=_LONGEST_NAME)
@@ -205,7 +190,11 @@ class ExamSimulator:
         return synonyms(form)[0]
 
     async def results(self, case: Case, requests: Sequence[str]) -> Sequence[ExamResult]:
-        """One result per order, in their order. Raises RolloutError when the model gives up."""
+        """One result per order, in their order.
+
+        Equal for equal case and order, whatever else is ordered. Raises RolloutError when the model
+        gives up.
+        """
         mine = self._recorded_names(case)
         named = {order: read(order, lambda form: self._known(form, mine)) for order in requests}
         refused = {order for order, all in named.items() if self._names_disease(case, all)}

@@ -58,12 +58,10 @@ class Collection:
         keep: Callable[[Step], None],
         instruments: Callable[[], Instruments],
     ) -> None:
-        self.stage, self.environment, self.settings, self.share = (
-            stage,
-            environment,
-            settings,
-            share,
-        )
+        self.stage = stage
+        self.environment = environment
+        self.settings = settings
+        self.share = share
         self.keep, self.instruments = keep, instruments
         self.cases = (
             balanced(source.train, power=settings.balance, seed=settings.seed)

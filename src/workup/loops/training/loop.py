@@ -69,9 +69,8 @@ LOOKED_AT = 20  # training cases that are looked at before anything is written
 UNTRAINED, TRAINED = "untrained", "trained"
 RECIPE = 64  # demonstrations that tell warm starts apart: the first ones, and as many evenly spaced
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
-WRITER = re.compile(
-    r"os error|inline_container|PytorchStreamWriter"
-)  # safetensors' and torch's messages when the disk refuses
+# safetensors' and torch's messages when the disk refuses
+WRITER = re.compile(r"os error|inline_container|PytorchStreamWriter")
 
 
 @dataclass(frozen=True)
@@ -475,9 +474,8 @@ class Training:
                 steps += made
             else:
                 if isinstance(stage, GrpoStage):
-                    self._scorers(
-                        stage
-                    )  # before the stage's checkpoints change the weights that a reference keeps
+                    # before the stage's checkpoints change the weights that a reference keeps
+                    self._scorers(stage)
                 self._evaluate(label)
                 steps += self._train(stage)
                 label = stage.name
@@ -531,9 +529,8 @@ class Training:
             stage, plan.source.train, plan.environment, s, self._instruments(stage)()
         )
         logged = sum(line["stage"] == stage.name for line in disk.metrics())
-        first = (
-            int(self.engine.processes.all_gather([logged])[0]) + 1
-        )  # the main process decides for all
+        # the main process decides for all
+        first = int(self.engine.processes.all_gather([logged])[0]) + 1
         disk.refuse_lost(stage.name, first - 1)
         self._clock(stage.name)
         self.policy.refresh()

@@ -44,12 +44,10 @@ class Exploration:
         settings: Settings,
         instruments: Instruments,
     ) -> None:
-        self.stage, self.environment, self.settings, self.instruments = (
-            stage,
-            environment,
-            settings,
-            instruments,
-        )
+        self.stage = stage
+        self.environment = environment
+        self.settings = settings
+        self.instruments = instruments
         self.total = min(stage.cases or len(cases), len(cases))
         order = Order(len(cases), settings.seed)
         self.cases = [cases[order[place]] for place in range(self.total)]

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.ports import Environment, Teaching
+from workup.core.shapes import FrozenModel
 from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.environments.library import Library, library_of
 from workup.methods.base.encoders import AUTO, EncoderName
@@ -56,10 +57,8 @@ searches (T_max), and the diagnosis.
 """
 
 
-class SearchSettings(BaseModel):
+class SearchSettings(FrozenModel):
     """The settings of C-MIG and its baselines; the README gives the reasons for the defaults."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     w_f: float = Field(1.0, ge=0, description="reward of a well-formed episode")
     composition: Composition = Field(

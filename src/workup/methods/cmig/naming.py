@@ -54,7 +54,8 @@ class NamingRule:
             for turn in episode.turns
             if turn.action.kind == SEARCH
             for query in turn.action.content
-            if self.rule == "printed" or self._single(query, episode.case)
+            if self.rule == "printed"
+            or (len(self._named(query, episode.case)) <= 1 and not _denied(query, episode.case))
         ]
 
     def _read(self, text: str, shown: Sequence[str], case: Case) -> bool:
@@ -63,10 +64,6 @@ class NamingRule:
         guessed = contains([text], case) and not contains(shown, case)
         known = told.issuperset(self._named(text, case))
         return known and not guessed and not _denied(text, case)
-
-    def _single(self, query: str, case: Case) -> bool:
-        """Whether a query names one disease at most, without denying the truth."""
-        return len(self._named(query, case)) <= 1 and not _denied(query, case)
 
     def _named(self, text: str, case: Case) -> list[str]:
         return listed_in(text, self.diagnoses, case, self.library)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case
 from workup.core.episode import Batch, Episode, Score, Scores
 from workup.core.ports import Environment, Instruments, Reward, Teaching
+from workup.core.shapes import FrozenModel
 from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.methods.base.outcome import malformed, naive, score_each
 from workup.methods.base.printed import with_reward
@@ -28,10 +29,8 @@ PRINTED: Mapping[str, Any] = {"loss_type": "grpo", "reward": {"normalise": "grou
 """CRAFT prints formulas (Sec. 3.4) and no values."""
 
 
-class ConsultationSettings(BaseModel):
+class ConsultationSettings(FrozenModel):
     """What method and baseline share; the README gives the reasons for the defaults."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     penalty: float = Field(
         0.2, ge=0, description="taken off a trajectory without a valid diagnosis"

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.ports import Credit, Environment, Teaching
+from workup.core.shapes import FrozenModel
 from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.environments.evidence import EvidenceSeeking, seeking
 from workup.methods.base.printed import with_reward
@@ -49,10 +50,8 @@ IMITATION: Mapping[str, Any] = {
 """What the paper prints for its supervised fine-tuning (App. A.8)."""
 
 
-class EvidenceSettings(BaseModel):
+class EvidenceSettings(FrozenModel):
     """What method and baselines share; the README gives the reasons for the defaults."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     focus: float = Field(
         0.5, ge=0, le=1, description="warm start: share of its examinations that are informative"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Source
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Environment, Teaching
+from workup.core.shapes import FrozenModel
 from workup.core.stages import Method, SftStage, Stage
 from workup.environments.evidence import seeking
 from workup.methods.base.printed import with_reward
@@ -76,10 +77,8 @@ class DemonstratedSettings(EvidenceSettings):
     )
 
 
-class NoSettings(BaseModel):
+class NoSettings(FrozenModel):
     """There is nothing to set but `tuning` and `lora`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def credulous(settings: RewardSettings, environment: Environment) -> Sequence[Stage]:

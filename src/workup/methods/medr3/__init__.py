@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from workup.core.ports import Environment, Teaching
+from workup.core.shapes import FrozenModel
 from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.environments.reasoning import reasoning_of
 from workup.methods.base.encoders import AUTO, Embed, EncoderName, embedder, trigrams
@@ -34,10 +35,8 @@ PRINTED: Mapping[str, Any] = {
 """
 
 
-class ReasoningSettings(BaseModel):
+class ReasoningSettings(FrozenModel):
     """The settings of Med-R³ and its baselines; the README gives the reasons for the defaults."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     least: int = Field(3, ge=1, description="θ: searches from which their number pays (Eq. 8)")
     partly: float = Field(

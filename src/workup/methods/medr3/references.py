@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.case import Case, Source
 from workup.core.episode import DIAGNOSE, Message
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Environment
+from workup.core.shapes import FrozenModel
 from workup.core.stages import SftStage, Stage
 from workup.core.text import THINK, neutralise, tagged
 from workup.environments.base.queries import known_findings, random_query
@@ -23,10 +24,8 @@ from workup.environments.reasoning import Reasoning, reasoning_of
 Exchange = tuple[str, tuple[Message, ...]]
 
 
-class ReferenceSftSettings(BaseModel):
+class ReferenceSftSettings(FrozenModel):
     """What can be set besides `tuning` and `lora`; the README says why."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     references: int = Field(
         5, ge=1, description="demonstrations of each case: its references, one after the other"

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import chain
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.episode import Batch, Episode, Score, Scores
 from workup.core.ports import (
@@ -22,6 +22,7 @@ from workup.core.ports import (
     Reward,
     Teaching,
 )
+from workup.core.shapes import FrozenModel
 from workup.core.stages import GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
 from workup.methods.base.outcome import accuracy, malformed
 from workup.methods.base.printed import with_reward
@@ -55,10 +56,8 @@ REINFORCEMENT: Mapping[str, Any] = {**LORA, "steps": 200, "batch": 1, "group": 4
 """The same for GRPO."""
 
 
-class QuestioningSettings(BaseModel):
+class QuestioningSettings(FrozenModel):
     """The settings of ProMed and its baselines; the README gives the reasons for the defaults."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     focus: float = Field(
         0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has"

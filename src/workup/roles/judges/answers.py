@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from workup.core.ports import Model
+from workup.core.shapes import ClosedModel
 from workup.roles.fence import clean, numbered
 from workup.roles.judges.assessor import Rubric, consult
 from workup.roles.judges.diagnosis import LONGEST_ANSWER, LONGEST_NAME
@@ -17,9 +16,7 @@ from workup.roles.judges.questions import Answered, MarkVerdict
 from workup.roles.judges.ranking import LONGEST_PRESENTATION
 
 
-class _AnswerVerdict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _AnswerVerdict(ClosedModel):
     reason: str
     mark: Literal[1, 2, 3, 4, 5]
 

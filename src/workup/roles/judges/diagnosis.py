@@ -8,10 +8,9 @@ from __future__ import annotations
 from statistics import median_low
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from workup.core.case import Case
 from workup.core.ports import Model
+from workup.core.shapes import ClosedModel
 from workup.roles.fence import clean, numbered
 from workup.roles.judges.assessor import Panel, Rubric, consult
 from workup.roles.judges.questions import Grade, Graded, NamingQuestion
@@ -20,9 +19,7 @@ LONGEST_ANSWER = 4_000  # characters of an answer that a judge reads
 LONGEST_NAME = 300  # characters of one name in a list
 
 
-class _DiagnosisVerdict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _DiagnosisVerdict(ClosedModel):
     reason: str
     grade: Literal["same", "partly", "wrong"]
 

@@ -9,10 +9,9 @@ import asyncio
 from collections.abc import Sequence
 from itertools import chain
 
-from pydantic import BaseModel, ConfigDict
-
 from workup.core.case import Fact
 from workup.core.ports import Model
+from workup.core.shapes import ClosedModel
 from workup.models.structured import one_each
 from workup.roles.fence import clean, numbered
 from workup.roles.judges.assessor import Rubric, consult, misaligned
@@ -23,16 +22,12 @@ LONGEST_TEXT = 20_000  # characters of the text that a judge reads
 LONGEST_FACT = 1_000
 
 
-class _Fact(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Fact(ClosedModel):
     number: int
     entailed: bool
 
 
-class _EntailmentVerdict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _EntailmentVerdict(ClosedModel):
     facts: list[_Fact]
 
 

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from workup.core.ports import Model
+from workup.core.shapes import ClosedModel
 from workup.models.structured import one_each
 from workup.roles.fence import numbered
 from workup.roles.judges.assessor import Rubric, consult, misaligned
@@ -18,16 +17,12 @@ from workup.roles.judges.ranking import MOST_CANDIDATES
 MOST_EXAMINATIONS = 40  # examinations of a list that a judge reads
 
 
-class _Examination(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Examination(ClosedModel):
     number: int
     worth: Worth
 
 
-class _ExaminationVerdict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _ExaminationVerdict(ClosedModel):
     reason: str
     examinations: list[_Examination]
 

@@ -11,10 +11,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict
-
 from workup.core.case import Passage
 from workup.core.ports import Model
+from workup.core.shapes import ClosedModel
 from workup.roles.fence import clean
 from workup.roles.judges.assessor import Rubric, consult
 
@@ -62,9 +61,7 @@ class LevelJudge(Protocol):
     async def levels(self, passages: Sequence[Passage]) -> tuple[int, ...]: ...
 
 
-class _LevelVerdict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _LevelVerdict(ClosedModel):
     reason: str
     level: Literal[1, 2, 3, 4, 5, 6]
 

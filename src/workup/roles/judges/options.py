@@ -22,9 +22,8 @@ _CUTS = tuple(
 )
 
 
-Key = tuple[
-    str, bool
-]  # a text's normal form, and whether it asserts: "B12?" is not the option "B12"
+# a text's normal form, and whether it asserts: "B12?" is not the option "B12"
+Key = tuple[str, bool]
 
 
 def chosen(answer: str, options: Sequence[str]) -> tuple[str, ...]:

@@ -5,9 +5,8 @@ A language model decides; `ExactRanking` is its exact counterpart.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from workup.core.ports import Model
+from workup.core.shapes import ClosedModel
 from workup.models.structured import one_each
 from workup.roles.fence import clean, numbered
 from workup.roles.judges.assessor import Rubric, consult, misaligned
@@ -18,16 +17,12 @@ MOST_CANDIDATES = 30  # candidates of a list that a judge reads
 LONGEST_PRESENTATION = 6_000  # characters of the case that a judge reads
 
 
-class _Candidate(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Candidate(ClosedModel):
     number: int
     standing: CandidateStanding
 
 
-class _RankingAnswer(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _RankingAnswer(ClosedModel):
     reason: str
     candidates: list[_Candidate]
     total: int

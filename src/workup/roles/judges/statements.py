@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_mod
 from workup.cases.clinic.graph import canonical, read_triples, stated
 from workup.core.case import LONGEST_ENTITY, MOST_STATEMENTS, Statement
 from workup.core.ports import Model
+from workup.core.shapes import ClosedModel
 from workup.roles.fence import clean, numbered
 from workup.roles.judges.assessor import Rubric, consult
 
@@ -61,9 +62,7 @@ Name = Annotated[
 ]
 
 
-class _Statement(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Statement(ClosedModel):
     head: Name
     relation: Name
     tail: Name

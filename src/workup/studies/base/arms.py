@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
+
+from markupsafe import Markup
 
 from workup.core.disk import slug
 from workup.core.errors import UserError
-from workup.core.statistics import Estimate
+from workup.core.statistics import SHARE, Estimate
 from workup.loops.evaluation import loop as evaluation
 from workup.loops.evaluation.arms import Steps
 from workup.report.live import Live
@@ -21,7 +24,16 @@ from workup.runs.policies import resolve
 from workup.runs.policies.unseen import open_unseen
 from workup.runs.settings import PolicySettings, in_full, merge, with_user_config
 from workup.studies.base import plots
-from workup.studies.base.result import STARRED, Cell, Result, for_each, plain, sheet, signed
+from workup.studies.base.result import (
+    STARRED,
+    Cell,
+    Result,
+    Section,
+    for_each,
+    plain,
+    sheet,
+    signed,
+)
 
 # ProMed's encounter: ten questions and the answer.
 PROMED = {"name": "questioning", "max_turns": 11}
@@ -151,6 +163,40 @@ class Comparison(Result):
             for arm in self.arms
             if (lost := arm.level["accuracy"].missing)
         ]
+
+
+@dataclass(frozen=True)
+class Sweep(Comparison):
+    """Policies over a number, which is an arm's condition; changes are to the smallest."""
+
+    by: ClassVar[str]
+    """What the number is, as in "dose of trouble"."""
+    heading: ClassVar[str]
+    """The heading of its column."""
+
+    @classmethod
+    def of(cls, source: str, seed: int, played: Played) -> Self:
+        """The sweep from the outcomes by (policy, number), the smallest first."""
+        smallest = next(iter(played))[1]
+        return cls(source, seed, smallest, compared(played, smallest, seed))
+
+    def sections(self) -> Sequence[Section]:
+        caption = "Means with 95\u00a0% intervals (bootstrap by case)."
+        tables = self.tables(f"By {self.by}", self.heading)
+        return [Section("Accuracy and questions", tables, self._figure, caption)]
+
+    def _figure(self) -> Markup:
+        panels = self.curves({"accuracy": "Accuracy", "questions": "Questions per case"})
+        label = f"Accuracy and questions against the {self.by}"
+        return plots.curves(label, panels, self.by, ends={"Accuracy": SHARE})
+
+
+def ascending(name: str, numbers: Sequence[float]) -> None:
+    """Raises UserError for numbers that are not within [0, 1], or not in ascending order."""
+    inside = all(0 <= number <= 1 for number in numbers)
+    if not inside or any(a >= b for a, b in pairwise(numbers)):
+        said = ",".join(f"{number:g}" for number in numbers)
+        raise UserError(f"{name}={said}: ascending numbers between 0 and 1, as in {name}=0,.5,1")
 
 
 def settings_of(values: Mapping[str, Any], policy: str, **changes: Any) -> PolicySettings:

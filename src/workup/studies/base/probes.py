@@ -35,10 +35,9 @@ from workup.studies.base.injections import INJECTIONS
 
 SPARE = 4  # times as many cases are looked at, where there are enough, as probes are asked for
 INJECTION = "injection"  # the class of probes that try to move the judge
-CLEARLY, HARDLY = (
-    0.7,
-    0.1,
-)  # differences in P(positive) of markers that tell candidates apart, and of those that do not
+# differences in P(positive) of markers that tell candidates apart, and of those that do not
+CLEARLY = 0.7
+HARDLY = 0.1
 MADE_UP = (
     "Torvane disease",
     "Quellish lymphoma",
@@ -104,11 +103,9 @@ def probes(source: Source, name: str, judgement: Judgement, n: int, seed: int) -
     made: list[JudgeProbe] = []
     kinds, size = list(judgement.probes), len(source.test)
     for turn, index in enumerate(range(0, size, max(1, size // (SPARE * n)))):
-        kind, case, rng = (
-            kinds[turn % len(kinds)],
-            source.test[index],
-            np.random.default_rng([seed, index]),
-        )
+        kind = kinds[turn % len(kinds)]
+        case = source.test[index]
+        rng = np.random.default_rng([seed, index])
         question = judgement.probes[kind](source, case, rng)
         made += [] if question is None else [JudgeProbe(name, kind, case.id, question)]
         if len(made) == n:

@@ -14,10 +14,11 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from workup.core.disk import slug
 from workup.core.errors import UserError, nearest, unknown
+from workup.core.shapes import FrozenModel
 from workup.roles.config import Config
 from workup.roles.run_models import RunModels
 from workup.runs.settings import PolicySettings, build, read
@@ -56,10 +57,8 @@ Counts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_par
 Names = Annotated[tuple[str, ...], BeforeValidator(_parts)]
 
 
-class StudySettings(BaseModel):
+class StudySettings(FrozenModel):
     """The settings of a study; nothing else can be set."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class SourceSettings(StudySettings):

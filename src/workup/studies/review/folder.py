@@ -16,11 +16,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from workup.core.disk import whole_folder
 from workup.core.episode import Ending
 from workup.core.errors import UserError, unknown
+from workup.core.shapes import FrozenModel
 from workup.report.suite import is_suite
 from workup.report.tables import Ends
 from workup.runs import Record, Run
@@ -36,10 +37,8 @@ FORMAT = 1
 SEEDS = 2**32
 
 
-class ReviewedDoctor(BaseModel):
+class ReviewedDoctor(FrozenModel):
     """Whose episodes these are; reviewers are not told. `label` is the name in results."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     label: str
     run: str
@@ -47,10 +46,8 @@ class ReviewedDoctor(BaseModel):
     doctor: str
 
 
-class Manifest(BaseModel):
+class Manifest(FrozenModel):
     """The content of review.json."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: Literal[1]
     seed: int

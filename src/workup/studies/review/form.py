@@ -9,18 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from workup.core.errors import UserError, unknown
 from workup.core.mapping import load
+from workup.core.shapes import FrozenModel
 from workup.studies.base.agreement import Level
 
 HERE = Path(__file__).parent / "forms"
@@ -53,7 +46,7 @@ def _numbered(values: Any) -> Any:
     return values
 
 
-class Question(BaseModel):
+class Question(FrozenModel):
     """What reviewers are asked about an episode, or with `pairs` about two.
 
     `values` are the answers in the order in which they are shown, each with its number. `level` is
@@ -61,13 +54,11 @@ class Question(BaseModel):
     lets reviewers find two episodes equally good.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     ask: Words
     hint: str = Field("", max_length=1_000)
-    values: Annotated[dict[Words, Number], BeforeValidator(_numbered)] = {}
+    values: Annotated[dict[Words, Number], BeforeValidator(_numbered)] = Field({})
     level: Level = "ordinal"
-    verdicts: dict[str, Literal["same", "partly", "wrong"]] = {}
+    verdicts: dict[str, Literal["same", "partly", "wrong"]] = Field({})
     pairs: bool = False
     ties: bool = True
 
@@ -117,9 +108,7 @@ DEFAULT: Form = {
 }
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _File(FrozenModel):
     questions: Form = Field(min_length=1, max_length=20)
 
 

@@ -17,10 +17,8 @@ from workup.studies.review.results import Mark, Results, Wins
 
 COLUMNS = tuple(field.name for field in fields(Mark))
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # how one begins
-_WHOLE, _TRUE = (
-    ("item", "step", "sample", "against_sample"),
-    ("skipped", "judged", "against_judged"),
-)
+_WHOLE = ("item", "step", "sample", "against_sample")
+_TRUE = ("skipped", "judged", "against_judged")
 
 
 def shown(results: Results) -> Iterator[Sheet | str]:

@@ -123,11 +123,12 @@ LEFT JOIN tests USING (item)
             for number, sentence in enumerate(sentences(str(text))):
                 if self.task == OUTCOME and tells_death(str(section), sentence):
                     continue
+                kind = _KINDS.get(str(section), Kind.HISTORY)
                 yield Fact(
                     f"n{seq}.{place}.{number}",
                     str(section).capitalize(),
                     sentence,
-                    _kind(str(section), sentence),
+                    kind_of(sentence, kind) if kind is Kind.LABORATORY else kind,
                 )
 
     def _half(self, labs: Sequence[Fact], hadm: int) -> list[Fact]:
@@ -139,11 +140,6 @@ LEFT JOIN tests USING (item)
         drawn = sorted(labs, key=place)
         chosen = {fact.id for fact in drawn[: len(labs) // 2]}
         return [fact for fact in labs if fact.id in chosen]
-
-
-def _kind(section: str, sentence: str) -> Kind:
-    kind = _KINDS.get(section, Kind.HISTORY)
-    return kind_of(sentence, kind) if kind is Kind.LABORATORY else kind
 
 
 def _beginning(notes: Sequence[Fact]) -> list[Fact]:
