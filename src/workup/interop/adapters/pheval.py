@@ -34,7 +34,7 @@ MOST = 100  # diseases of a result: PhEval looks up each in Mondo, which takes i
 PACKETS = "phenopackets"
 
 
-class WorkupRunner(PhEvalRunner):  # type: ignore[misc]  # pheval has no types
+class WorkupRunner(PhEvalRunner):
     """Ranks the diseases of every phenopacket that has a diagnosis and two findings."""
 
     def prepare(self) -> None:
