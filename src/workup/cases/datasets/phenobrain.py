@@ -19,7 +19,7 @@ from workup.core.case import Case, Source
 from workup.core.errors import CaseError, UserError
 
 EXAMPLE = "phenobrain:phenobrain_public.json"
-FIELDS = ()
+FILES = ("phenobrain*.json",)
 
 _LEAST = 2  # terms: one opens the encounter, another can be found
 _MOST = 50_000_000  # bytes of the file
