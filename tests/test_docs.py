@@ -249,10 +249,10 @@ def test_the_examples_of_the_python_page_run(
 def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Puts the examples of extending.md where their headings say.
 
-    They are a measure, a method's folder, the files of two sources and modules outside; more are in
+    They are a measure, a method's folder and the files of two sources; modules outside are in
     examples/.
     """
-    measure, questions, outside, sampler = fences(ROOT / "docs/extending.md", "python")
+    measure, questions = fences(ROOT / "docs/extending.md", "python")
     source, method = ((ROOT / f"examples/{name}.py").read_text() for name in ("colds", "finders"))
     for name, text in (
         ("methods/finders/__init__.py", method),
@@ -260,8 +260,6 @@ def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         ("extra/soon.py", measure),
         ("cases/colds.py", source),
         ("datasets/quiz.py", questions),
-        ("scarce.py", outside),
-        ("plain.py", sampler),
     ):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

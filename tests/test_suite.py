@@ -21,7 +21,7 @@ from workup.core.errors import UserError
 from workup.core.statistics import Estimate
 from workup.loops.evaluation import suites
 from workup.loops.evaluation.suites import Suite
-from workup.loops.evaluation.suites.play import Asked, _arms, start
+from workup.loops.evaluation.suites.play import Asked, all_arms, start
 from workup.metrics import known
 from workup.report import build, compare, suite
 from workup.report.live import print_result, show
@@ -186,18 +186,18 @@ def test_the_users_settings_win_over_a_benchmarks_and_those_over_the_suites() ->
             ],
         }
     )
-    (arm,) = _arms(Asked("x", ["d"], {"max_tokens": 7}), read, {"a": "clinic:xs"})
+    (arm,) = all_arms(Asked("x", ["d"], {"max_tokens": 7}), read, {"a": "clinic:xs"})
     assert (arm.values["seed"], arm.values["max_tokens"]) == (2, 7)
     assert arm.values["environment"] == {"name": "library", "passages": 4}
     other = Asked("x", ["d"], {"environment": "reasoning"})
-    (arm,) = _arms(other, read, {"a": "clinic:xs"})
+    (arm,) = all_arms(other, read, {"a": "clinic:xs"})
     assert arm.values["environment"] == {"name": "reasoning"}
 
 
 def test_each_strategy_gets_the_settings_that_it_knows() -> None:
     read = suites.read("clinic")
     values = {"strategy": {"name": "naive,rag", "passages": 2, "frame": True, "wrong": 1}}
-    arms = list(_arms(Asked("clinic", ["d"], values), read, {"clinic xs": "clinic:xs"}))
+    arms = list(all_arms(Asked("clinic", ["d"], values), read, {"clinic xs": "clinic:xs"}))
     assert [arm.doctor for arm in arms] == ["naive (d)", "rag (d)"]
     assert [arm.values["strategy"] for arm in arms] == [
         {"name": "naive", "frame": True, "wrong": 1},
@@ -205,9 +205,9 @@ def test_each_strategy_gets_the_settings_that_it_knows() -> None:
     ]
     for wrong in ({"strategy": "naive,naive"}, {"strategy": "naive,rog"}):
         with pytest.raises(UserError):
-            list(_arms(Asked("clinic", ["d"], wrong), read, {"clinic xs": "clinic:xs"}))
+            list(all_arms(Asked("clinic", ["d"], wrong), read, {"clinic xs": "clinic:xs"}))
     with pytest.raises(UserError, match="named twice"):
-        list(_arms(Asked("clinic", ["d", "d"], {}), read, {"clinic xs": "clinic:xs"}))
+        list(all_arms(Asked("clinic", ["d", "d"], {}), read, {"clinic xs": "clinic:xs"}))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from workup.cli import (
     lists,
     prepare,
     review,
+    scorecard,
     serve,
     study,
     view,
@@ -491,6 +492,7 @@ app.command()(lists.methods)
 app.command()(lists.settings)
 app.command()(lists.sources)
 app.command()(claims.claims)
+app.command()(scorecard.exam)
 # Other commands come last, so that help lists first what a new user needs.
 app.command()(prepare.prepare)
 app.add_typer(study.audits, name="audit")

@@ -20,6 +20,7 @@ from workup.report import (
     meanings,
     outcomes,
     plane,
+    scorecard,
     suite,
     tables,
     transcripts,
@@ -45,6 +46,8 @@ def build(run: Run, *, transcripts: bool = False) -> Path:
     `transcripts` asks for them. Raises UserError when the disk refuses.
     """
     if suite.is_suite(run):
+        if scorecard.is_exam(run):
+            return scorecard.build(run, transcripts=transcripts)
         return suite.build(run)
     restricted = run.restricted
     withheld = restricted and not transcripts

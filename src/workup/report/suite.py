@@ -27,6 +27,7 @@ from workup.runs.summary import describe
 from workup.runs.words import DASH, plus_minus
 
 KIND = "suite"
+EXAM = "exam"  # in the configuration of a suite that is one: what its scorecard tells of it
 DOMAINS = ("in-domain", "out-of-domain")
 ALL = "all"
 METRICS = ("accuracy", "searches")
@@ -34,11 +35,17 @@ METRICS = ("accuracy", "searches")
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedBenchmark:
-    """One benchmark of a suite: its name, its domain and the source of its cases."""
+    """One benchmark of a suite: its name, its domain and the source of its cases.
+
+    `tests` says what it tests. It has the patients of `against` under the condition `gap`, or "".
+    """
 
     name: str
     domain: str
     cases: str
+    tests: str = ""
+    against: str = ""
+    gap: str = ""
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,16 @@ class _Benchmark(_Part):
     name: str
     domain: str
     cases: str
+    tests: str = ""
+    against: str = ""
+    gap: str = ""
+
+
+class _Exam(_Part):
+    version: int
+    size: str
+    doctors: list[str]
+    notes: list[str]
 
 
 class _Arm(_Part):
@@ -172,6 +182,7 @@ class _Suite(_Config):
     left_out: list[str]
     benchmarks: list[_Benchmark]
     arms: list[_Arm]
+    exam: _Exam | None = None
 
 
 def config(values: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ from workup.cases.clinic.patients import NOTES, TEST, TRAIN, Patients, clinic, i
 from workup.cases.clinic.renamed import FIRST, LINKED_NOTE, SECOND, RenamedKnowledge, names, renamed
 from workup.cases.clinic.renamed import NOTES as RENAMED_NOTES
 from workup.cases.clinic.tables import HELD_OUT, LINKED, PLACES, RENAMED, SUBSETS, place
+from workup.cases.clinic.varied import varied
 from workup.cases.files import Split, numbered
 from workup.cases.rows import RowErrors
 from workup.core.case import Source
@@ -36,7 +37,7 @@ __all__ = ["clinic", "open", "open_clinic", "open_pathology"]
 
 
 def open(rest: str, split: Split, errors: RowErrors) -> Source:
-    """`clinic:xs`, `s`, `m`, `full`, `pathology`, or with other names, as in `clinic:s#renamed`.
+    """`clinic:xs`, `s`, `m`, `full`, `pathology`, or told otherwise, as in `clinic:s#renamed`.
 
     Raises UserError for any other.
     """
@@ -45,9 +46,11 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
         return open_pathology(number)
     if RENAMED in rest:
         return open_renamed(rest, number)
-    if rest not in SUBSETS:
+    subset, mark, how = rest.partition("#")
+    if subset not in SUBSETS:
         raise unknown("clinic", rest, (*PLACES, "pathology"))
-    return open_clinic(rest, number)
+    source = open_clinic(subset, number)
+    return varied(source, subset, how) if mark else source
 
 
 def open_clinic(subset: str, split: int = 0) -> Source:

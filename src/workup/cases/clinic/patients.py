@@ -198,7 +198,7 @@ class Clinic:
             aliases=disease.synonyms,
             differentials=self._differentials(disease.name, given),
             facts=weighed(self.knowledge, facts, disease.name, given),
-            record=_record(presentation, facts),
+            record=recorded(presentation, facts),
         )
         return Case(id, presentation, truth, given=given, category=disease.family)
 
@@ -225,7 +225,7 @@ def _fact(finding: ClinicFinding, choice: float) -> Fact:
     return Fact(evidence_id(finding.name, "yes"), finding.name, sentence, finding.kind)
 
 
-def _record(presentation: str, facts: Sequence[Fact]) -> str:
+def recorded(presentation: str, facts: Sequence[Fact]) -> str:
     """The whole chart, chapter by chapter."""
     chapters = [
         (title, [fact.text for fact in facts if fact.kind == kind])

@@ -12,11 +12,15 @@ from workup.core.case import Case
 from workup.core.episode import Episode, Message, Observation
 from workup.core.errors import UserError, unknown
 from workup.loops.evaluation.examination import Examination, judged, scored
+from workup.loops.evaluation.loop import Evaluation
+from workup.loops.evaluation.suites import placed, stations
+from workup.loops.evaluation.suites.play import Asked, all_arms
 from workup.loops.training.loop import Plan
+from workup.methods.base.outcome import correctness
 from workup.rl.interaction import Interaction
 from workup.roles.judges.verdicts import Verdicts
 from workup.runs import Record
-from workup.runs.settings import Settings, with_user_config
+from workup.runs.settings import PolicySettings, Settings, with_user_config
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,40 @@ class Bench:
             raise UserError(f"{plan.source.name} holds no {side} case")
         examination = replace(plan.examination, models=plan.supporting.models)
         return cls(f"{plan.world.name} ({method}, {cases})", played, examination)
+
+    @classmethod
+    def of_station(
+        cls,
+        station: str,
+        *,
+        size: str = "standard",
+        data: str | None = None,
+        side: str = "test",
+        **settings: Any,
+    ) -> Bench:
+        """A station of `workup exam`, with the cases that it plays; a right diagnosis is paid 1.
+
+        `data` is the folder of stations that need files. With `side` "train" its cases are as many
+        of those to train on. `settings` are those of `workup evaluate`. Raises UserError for a
+        station that does not exist or cannot be played.
+        """
+        outside = {"outside": {"base_url": "http://127.0.0.1/v1", "model": "outside"}}
+        values = {**settings, "endpoints": {**outside, **settings.get("endpoints", {})}}
+        roles = settings.get("roles", {})
+        suite, notes = stations.exam(size, data=bool(data), roles=roles, only=[station])
+        found, lacks = placed(suite, station, data) if suite.benchmarks else ({}, [])
+        if not found:
+            raise UserError("; ".join([*notes, *map(str, lacks)]))
+        asked = Asked(station, ["endpoint:outside"], values, data, noted={"size": size})
+        (arm,) = all_arms(asked, suite, found)
+        opened = Evaluation.of(with_user_config(PolicySettings, arm.values), token_hex(8))
+        examination, most = opened.examination, len(opened.examination.played)
+        played = examination.played
+        if side == "train":
+            played = evenly_spaced(opened.source.train, most)
+        if not len(played):
+            raise UserError(f"{opened.source.name} holds no {side} case")
+        return cls(station, played, replace(examination, reward=correctness(0.0)))
 
     def open(self, place: int) -> Interaction:
         """A new encounter with the case at `place`."""

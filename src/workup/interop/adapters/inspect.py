@@ -1,11 +1,13 @@
 """An Inspect task: its model plays our encounters, and our judge and reward are its scorers.
 
 inspect eval workup/encounter -T method=craft -T cases=clinic:s --model …    from the command line
+inspect eval workup/exam -T size=quick --model …                             the stations of an exam
 inspect_ai.eval(task(Bench.of("craft", cases="clinic:s")), model=…)          from Python
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from inspect_ai import Task
@@ -18,8 +20,9 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from workup.core.episode import Message
 from workup.core.errors import RolloutError
 from workup.interop.adapters.bench import Bench, told
+from workup.loops.evaluation.suites import stations
 
-PLACE, OUTCOME = "place", "workup"
+PLACE, BENCH, OUTCOME = "place", "bench", "workup"
 _MANY = 100  # cases, if nobody says how many
 
 
@@ -35,29 +38,51 @@ def encounter(
     return task(Bench.of(method, cases=cases, side=side, most=most, **(settings or {})))
 
 
-def task(bench: Bench) -> Task:
-    """The task that plays the cases of `bench`.
+@registered
+def exam(
+    station: str = "",
+    size: str = "standard",
+    data: str | None = None,
+    settings: dict[str, Any] | None = None,
+) -> Task:
+    """The stations of `workup exam` that can be played, or one of them.
+
+    `data` is the folder of those that need files, `settings` are those of `workup evaluate`.
+    """
+    own, roles = settings or {}, (settings or {}).get("roles", {})
+    suite, _ = stations.exam(size, data=bool(data), roles=roles, only=[station] if station else [])
+    names = [each.name for each in suite.benchmarks] or [station]
+    return task(*(Bench.of_station(name, size=size, data=data, **own) for name in names))
+
+
+def task(*benches: Bench) -> Task:
+    """The task that plays the cases of all `benches`; a sample's id tells which.
 
     An encounter that fails is an error of its sample. More than the share `max_failed` of such
     samples ends the evaluation, as in ours.
     """
-    samples = [_sample(bench, place) for place in range(len(bench.cases))]
+    first = benches[0]
+    samples = [
+        _sample(bench, place, number if len(benches) > 1 else None)
+        for number, bench in enumerate(benches)
+        for place in range(len(bench.cases))
+    ]
     return Task(
-        dataset=MemoryDataset(samples, name=bench.name),
-        solver=_playing(bench),
+        dataset=MemoryDataset(samples, name=first.name if len(benches) == 1 else "exam"),
+        solver=_playing(benches),
         scorer=[diagnosis(), reward()],
-        fail_on_error=bench.examination.max_failed or True,
+        fail_on_error=first.examination.max_failed or True,
     )
 
 
-def _sample(bench: Bench, place: int) -> Sample:
+def _sample(bench: Bench, place: int, number: int | None) -> Sample:
     case = bench.cases[place]
     opening = bench.examination.environment.open(case)
     return Sample(
         input=[_message(each) for each in opening],
         target=case.truth.diagnosis,
-        id=place + 1,
-        metadata={PLACE: place, "case": case.id, "category": case.category},
+        id=place + 1 if number is None else f"{bench.name} {place + 1}",
+        metadata={PLACE: place, BENCH: number or 0, "case": case.id, "category": case.category},
     )
 
 
@@ -67,8 +92,9 @@ def _message(said: Message) -> ChatMessage:
 
 
 @solver
-def _playing(bench: Bench) -> Solver:
+def _playing(benches: Sequence[Bench]) -> Solver:
     async def solve(state: TaskState, generate: Generate) -> TaskState:
+        bench = benches[int(state.metadata[BENCH])]
         interaction = bench.open(int(state.metadata[PLACE]))
         while not (interaction.done or state.completed):
             state = await generate(state)

@@ -25,12 +25,17 @@ def load_environment(
     method: str = "craft",
     cases: str = "clinic:s",
     most: int = _MANY,
+    station: str = "",
     **settings: Any,
 ) -> VerifiersEnvironment:
     """The environment of `method`, trained on the training side of `cases`, evaluated on the other.
 
-    At most `most` cases of each side are played. `settings` are those of `Bench.of`.
+    At most `most` cases of each side are played. `settings` are those of `Bench.of`. With the name
+    of a `station` it is that of `workup exam`, and they are those of `Bench.of_station`.
     """
+    if station:
+        train, test = (Bench.of_station(station, side=s, **settings) for s in ("train", "test"))
+        return VerifiersEnvironment(train, test)
     sides = {
         side: Bench.of(method, cases=cases, side=side, most=most, **settings)
         for side in ("train", "test")

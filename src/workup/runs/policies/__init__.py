@@ -191,20 +191,28 @@ def _weights(name: str) -> str:
 
 
 def own_judges(policies: Sequence[Resolved], settings: SupportSettings) -> list[str]:
-    """A warning for each of these policies that is also its own judge.
+    """A warning for each of these policies that is also its own judge, or plays another role.
 
     Two models are the same if they have the same name at the same address, or the same weights on
     this machine or the hub. A model tends to find its own answers right.
     """
-    specs = settings.roles.get("judge", "").split(",")
-    named = [spec.strip() for spec in specs if spec.strip()]
-    judges = {resolve(spec).identity(settings): spec for spec in named}
-    return [
-        f"The judge {judges[policy.identity(settings)]} is the policy {policy.name} itself: "
-        "a model tends to find its own answers right. Let another model judge, or the exact judge."
-        for policy in policies
-        if policy.identity(settings) in judges
-    ]
+    told = []
+    for role, specs in settings.roles.items():
+        named = [spec.strip() for spec in specs.split(",") if spec.strip()]
+        players = {resolve(spec).identity(settings): spec for spec in named}
+        why = (
+            "a model tends to find its own answers right. Let another model judge, or the exact "
+            "judge."
+            if role == "judge"
+            else "a model may understand itself better than others do. Let another model play it."
+        )
+        told += [
+            f"The {role} {players[policy.identity(settings)]} is the policy {policy.name} itself: "
+            f"{why}"
+            for policy in policies
+            if policy.identity(settings) in players
+        ]
+    return told
 
 
 def _refuse_other_names(name: str, anchors: Collection[str] | None, why: Sequence[str]) -> None:

@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
 Room = Literal["study", "audit"]
 ROOMS: Mapping[Room, str] = {"study": "workup.studies", "audit": "workup.studies.audits"}
-Subject = Literal["policy", "run", "file", "review"]
+Subject = Literal["policy", "run", "file", "review", "method"]
 SUBJECTS: Mapping[Subject, str] = {
     "policy": "a run folder, a model folder, a hub id, endpoint:NAME or an anchor",
     "run": "the folder of a run; differences are to the first",
     "file": "a table with tabs or commas, or JSON lines",
     "review": "the folder of a review (`workup review`)",
+    "method": "a method's name (`workup methods`), or package.module:attribute",
 }
 Begin = Callable[[int], Callable[[], None]]
 """How many units begin → what is called when one of them is done."""

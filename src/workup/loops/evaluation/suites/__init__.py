@@ -10,11 +10,12 @@
 
 `settings` are those of `workup evaluate`, for all benchmarks or, within one, for it alone. `{data}`
 stands for the folder that the user names. The built-in suites are the YAML files beside this one.
+`stations/exam.yaml` is the suite of `workup exam` (`workup.loops.evaluation.suites.stations`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +34,12 @@ Domain = Literal["in-domain", "out-of-domain"]
 
 
 class Benchmark(BaseModel):
-    """One source of cases. `needs` says, for a reader who lacks its files, what to put there."""
+    """One source of cases. `needs` says, for a reader who lacks its files, what to put there.
+
+    `tests` says in a sentence what it tests. Where it has the patients of the benchmark `against`
+    under another condition, that one's name is `gap`. With a `role` it is played where a model
+    plays that role.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -42,14 +48,24 @@ class Benchmark(BaseModel):
     domain: Domain
     needs: str = ""
     settings: dict[str, Any] = Field(default_factory=dict)
+    tests: str = ""
+    against: str = ""
+    gap: str = ""
+    role: str = ""
 
 
 class Suite(BaseModel):
-    """Benchmarks in their order, and the settings that all of them share."""
+    """Benchmarks in their order, and the settings that all of them share.
+
+    `sizes` are further settings of all, one of which is chosen by its name. `version` changes with
+    what is played.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     about: str = ""
+    version: int = 0
+    sizes: dict[str, dict[str, Any]] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
     benchmarks: list[Benchmark] = Field(min_length=1)
 
@@ -137,6 +153,18 @@ def placed(suite: Suite, spec: str, data: str | None) -> tuple[dict[str, str], l
         else:
             lacks.append(Lack(each, place))
     return found, lacks
+
+
+def filled(settings: Mapping[str, Any], data: str) -> dict[str, Any]:
+    """The settings with the folder `data` in place of `{data}` in their texts."""
+    return {
+        key: filled(value, data)
+        if isinstance(value, Mapping)
+        else value.replace(DATA, data)
+        if isinstance(value, str)
+        else value
+        for key, value in settings.items()
+    }
 
 
 def _place(cases: str) -> str:

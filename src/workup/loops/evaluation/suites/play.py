@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -15,11 +15,14 @@ from workup.core.errors import UserError
 from workup.doctors import strategies
 from workup.loops.evaluation import loop as evaluation
 from workup.loops.evaluation.arms import Steps, labels
-from workup.loops.evaluation.suites import Benchmark, Lack, Suite, placed, read
+from workup.loops.evaluation.suites import Benchmark, Lack, Suite, filled, placed, read
+from workup.loops.evaluation.suites.foretold import Foretold, lines
+from workup.report import scorecard
 from workup.report import suite as report
 from workup.report.live import Live
 from workup.runs import Run, versions
 from workup.runs.folder import free, is_run
+from workup.runs.policies import resolve
 from workup.runs.settings import PolicySettings, build, in_full, merge, revised, with_user_config
 
 
@@ -29,7 +32,8 @@ class Asked:
 
     `data` is the folder of the suite's files. With `partial` the benchmarks whose files are missing
     are left out. `values` are settings of `workup evaluate`, which win over the suite's; `strategy`
-    among them may name several, and each doctor plays them all.
+    among them may name several, and each doctor plays them all. The suite is `made` where no file
+    has it as it is played. An exam has `noted` what its scorecard tells of it.
     """
 
     suite: str
@@ -37,6 +41,8 @@ class Asked:
     values: Mapping[str, Any]
     data: str | None = None
     partial: bool = False
+    made: Suite | None = None
+    noted: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +53,82 @@ class Arm:
     benchmark: Benchmark
     cases: str
     values: Mapping[str, Any]
+    exam: bool = False
 
     @property
     def folder(self) -> str:
-        """The evaluation's folder, relative to the suite's."""
-        return f"runs/{slug(self.benchmark.name)}/{slug(self.doctor)}"
+        """The evaluation's folder, relative to the suite's; in an exam each doctor has its own."""
+        doctor, benchmark = slug(self.doctor), slug(self.benchmark.name)
+        return f"{doctor}/{benchmark}" if self.exam else f"runs/{benchmark}/{doctor}"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A suite of which every evaluation was opened once; nothing is written yet."""
+
+    asked: Asked
+    suite: Suite
+    found: Mapping[str, str]
+    lacks: Sequence[Lack]
+    account: str
+    arms: Sequence[Mapping[str, Any]]
+    loads: Sequence[Foretold]
+    absent: Sequence[str]  # where a doctor that is an anchor does not play
+    restricted: bool
+
+    @classmethod
+    def of(cls, asked: Asked) -> Prepared:
+        """Raises UserError for what the user can mend."""
+        suite = asked.made or read(asked.suite)
+        found, lacks = placed(suite, asked.suite, asked.data)
+        _refuse(asked, lacks, len(found))
+        account, restricted = token_hex(8), False
+        arms: list[Mapping[str, Any]] = []
+        loads: list[Foretold] = []
+        absent: list[str] = []
+        begun: set[str] = set()
+        for arm in all_arms(asked, suite, found):
+            settings = _settings(arm)
+            if arm.benchmark.name in begun:  # its anchors play with the first doctor
+                how = settings.evaluation.model_copy(update={"anchors": False})
+                settings = settings.model_copy(update={"evaluation": how})
+            try:
+                opened = _opened(arm, settings, account)
+            except UserError as error:
+                if not (asked.noted and is_anchor(settings)):
+                    raise
+                absent.append(str(error))
+                continue
+            begun.add(arm.benchmark.name)
+            restricted |= opened.source.restricted
+            own = {"doctor": arm.doctor, "played_as": opened.label, "folder": arm.folder}
+            arms.append(
+                {**own, "benchmark": arm.benchmark.name, "settings": opened.asked(settings)}
+            )
+            loads.append(Foretold.of(opened))
+            opened.supporting.close()
+        if not arms:
+            raise UserError(absent[0])
+        return cls(asked, suite, found, lacks, account, arms, loads, absent, restricted)
+
+    def create(self, out: Path) -> None:
+        """Makes the suite's folder."""
+        asked, seed = self.asked, self.arms[0]["settings"]["seed"]
+        about = ("tests", "against", "gap")
+        benchmarks = [
+            {"name": each.name, "domain": each.domain, "cases": self.found[each.name]}
+            | {key: value for key in about if (value := getattr(each, key))}
+            for each in self.suite.benchmarks
+            if each.name in self.found
+        ]
+        config = {
+            **{"kind": report.KIND, "account": self.account, "suite": asked.suite},
+            **{"about": self.suite.about, "seed": seed},
+            **{"left_out": [lack.benchmark.name for lack in self.lacks]},
+            **{"benchmarks": benchmarks, "arms": list(self.arms)},
+            **({report.EXAM: dict(asked.noted)} if asked.noted else {}),
+        }
+        Run.create(out, config, versions({"run": seed}), restricted=self.restricted).close()
 
 
 def start(asked: Asked, out: Path, live: Live) -> Run:
@@ -60,34 +137,27 @@ def start(asked: Asked, out: Path, live: Live) -> Run:
     Raises UserError for what the user can mend, before anything is written: each benchmark is
     opened for each doctor before the first one is played.
     """
-    suite = read(asked.suite)
-    found, lacks = placed(suite, asked.suite, asked.data)
-    _refuse(asked, lacks, len(found))
     free(out)
-    account, restricted = token_hex(8), False
-    arms: list[dict[str, Any]] = []
-    for arm in _arms(asked, suite, found):
-        settings = _settings(arm)
-        opened = _opened(arm, settings, account)
-        restricted |= opened.source.restricted
-        own = {"doctor": arm.doctor, "played_as": opened.label, "folder": arm.folder}
-        arms.append({**own, "benchmark": arm.benchmark.name, "settings": opened.asked(settings)})
-        opened.supporting.close()
-    benchmarks = [
-        {"name": each.name, "domain": each.domain, "cases": found[each.name]}
-        for each in suite.benchmarks
-        if each.name in found
-    ]
-    seed = arms[0]["settings"]["seed"]
-    config = {
-        **{"kind": report.KIND, "account": account, "suite": asked.suite, "about": suite.about},
-        **{"seed": seed, "left_out": [lack.benchmark.name for lack in lacks]},
-        **{"benchmarks": benchmarks, "arms": arms},
-    }
-    Run.create(out, config, versions({"run": seed}), restricted=restricted).close()
-    for lack in lacks:
+    prepared = Prepared.of(asked)
+    prepared.create(out)
+    for lack in prepared.lacks:
         live.note(f"left out   {lack}")
+    if asked.noted:
+        for line in foretell(prepared):
+            live.note(line)
     return _go_on(out, live, {})
+
+
+def foretell(prepared: Prepared) -> list[str]:
+    """What the suite will ask for and cost, and who does not play where."""
+    left = [f"left out   {told}" for told in prepared.absent]
+    return [*left, *lines(prepared.loads, prepared.arms[0]["settings"])]
+
+
+def is_anchor(settings: PolicySettings) -> bool:
+    """Whether the policy's name can be no other than an anchor's."""
+    named = resolve(settings.policy)
+    return named.place is None and not named.endpoint and " " in named.name
 
 
 def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
@@ -108,8 +178,8 @@ def _refuse(asked: Asked, lacks: Sequence[Lack], found: int) -> None:
     raise UserError(f"suite {asked.suite} lacks {count}{rest}\n  {told}")
 
 
-def _arms(asked: Asked, suite: Suite, found: Mapping[str, str]) -> Iterator[Arm]:
-    """Benchmark by benchmark, every doctor with every strategy; anchors play with the first."""
+def all_arms(asked: Asked, suite: Suite, found: Mapping[str, str]) -> Iterator[Arm]:
+    """Benchmark by benchmark, every doctor with every strategy."""
     asked_strategy = in_full(asked.values.get("strategy"))
     named = _strategies(asked_strategy.get("name"))
     short = labels(list(dict.fromkeys(asked.doctors)))
@@ -119,18 +189,15 @@ def _arms(asked: Asked, suite: Suite, found: Mapping[str, str]) -> Iterator[Arm]
         if benchmark.name not in found:
             continue
         shared = _over(benchmark.settings, suite.settings)
+        shared = filled(shared, asked.data or "")
         own = {**_over(asked.values, shared), "cases": found[benchmark.name]}
-        first = True
         for policy, name in short.items():
             for strategy in named:
                 values = {**own, "policy": policy}
                 if strategy is not None:
                     values["strategy"] = _tuned(asked_strategy, strategy, named)
-                if not first:
-                    values["evaluation"] = {**(own.get("evaluation") or {}), "anchors": False}
                 doctor = f"{strategy} ({name})" if strategy else name
-                yield Arm(doctor, benchmark, found[benchmark.name], values)
-                first = False
+                yield Arm(doctor, benchmark, found[benchmark.name], values, bool(asked.noted))
 
 
 def _strategies(given: Any) -> list[str | None]:
@@ -192,13 +259,21 @@ def _go_on(path: Path, live: Live, changes: Mapping[str, Any]) -> Run:
                 revised(PolicySettings, arm["settings"], changes)
             run.revise({}, changes)
         quiet = Steps(live, several=True)
-        for arm in run.config["arms"]:
-            quiet.now = arm["benchmark"]
-            _play(run, arm, quiet, changes)
-        summary = report.summarise(run, seconds=time.monotonic() - began)
-        live.table(summary)
-        build_report(run)
-        live.note(f"report  {run.report}")
+        try:
+            for arm in run.config["arms"]:
+                quiet.now = arm["benchmark"]
+                _play(run, arm, quiet, changes)
+        finally:  # a budget that is spent, or Ctrl-C: what was played is shown all the same
+            summary = report.summarise(run, seconds=time.monotonic() - began)
+            if scorecard.is_exam(run):
+                found = scorecard.figures(run)
+                run.write_summary(summary | {"scorecard": found})
+                for doctor, told in found["short"].items():
+                    live.note(f"{doctor}: {' '.join(told)}")
+            else:
+                live.table(summary)
+            build_report(run)
+            live.note(f"report  {run.report}")
     return Run.open(path)
 
 

@@ -1,0 +1,73 @@
+"""The clinic's patients told otherwise: in other words, or with diseases to choose from.
+
+`clinic:s#reworded` has the patients of `clinic:s`. Each finding that has several wordings is told
+in the next one. With `clinic:s#options` every case lists all diseases as options, in an order drawn
+for the case; with `clinic:s#options,reordered` they stand in the reverse of that order. Ids are
+those of the plain clinic, so that results are paired patient by patient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from workup.cases.clinic.patients import SIDES, Patients, clinic, recorded
+from workup.core.case import Case, Fact, Source
+from workup.core.errors import unknown
+from workup.core.lazy import Lazy
+
+REWORDED, CHOICES, REORDERED = "reworded", "options", "options,reordered"
+VARIANTS = (REWORDED, CHOICES, REORDERED)
+_ORDER = 2  # tells the draw of the options' order from the draws of patient and names
+
+
+def varied(source: Source, subset: str, how: str) -> Source:
+    """`source`, the clinic of that subset, told otherwise. Raises UserError for an unknown way."""
+    if how not in VARIANTS:
+        raise unknown(f"option of clinic:{subset}", how, (*VARIANTS, "renamed"))
+
+    def side(patients: Sequence[Case]) -> Sequence[Case]:
+        assert isinstance(patients, Patients)  # the clinic's own, which know their places
+
+        def tell(index: int) -> Case:
+            if how == REWORDED:
+                return _reworded(subset, patients[index])
+            return _choosing(patients, index, source.diagnoses, reverse=how == REORDERED)
+
+        return Lazy(len(patients), tell, id_of=patients.id_of)
+
+    made = replace(source, name=f"{source.name}#{how}")
+    return replace(made, train=side(source.train), test=side(source.test))
+
+
+@lru_cache
+def _next(subset: str) -> Mapping[str, str]:
+    """Each sentence of a finding → the finding's next one."""
+    found: dict[str, str] = {}
+    for finding in clinic(subset).tables.findings:
+        told = tuple(dict.fromkeys(finding.present))
+        found |= dict(zip(told, (*told[1:], told[0]), strict=True))
+    return found
+
+
+def _reworded(subset: str, case: Case) -> Case:
+    words = _next(subset)
+
+    def told(facts: Sequence[Fact]) -> tuple[Fact, ...]:
+        return tuple(replace(fact, text=words.get(fact.text, fact.text)) for fact in facts)
+
+    given, facts = told(case.given), told(case.truth.facts)
+    presentation = f"{given[0].text} {given[2].text}"
+    truth = replace(case.truth, facts=facts, record=recorded(presentation, facts))
+    return replace(case, presentation=presentation, given=given, truth=truth)
+
+
+def _choosing(patients: Patients, index: int, diagnoses: Sequence[str], *, reverse: bool) -> Case:
+    """The case with all diseases as options, in the order of its own draw or in its reverse."""
+    place = [patients.split, SIDES.index(patients.side), patients.indices[index], _ORDER]
+    drawn = np.random.default_rng(place).permutation(len(diagnoses))
+    options = tuple(diagnoses[number] for number in (drawn[::-1] if reverse else drawn))
+    return replace(patients[index], options=options)

@@ -1,0 +1,152 @@
+"""`workup exam`: models at fixed stations, and one page on how they did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from workup.cli import complete
+from workup.cli.common import CASES
+from workup.core.disk import slug
+from workup.core.errors import BudgetError, UserError
+
+QUICK, STANDARD = "quick", "standard"
+THINKING = 1_024  # tokens a turn of an endpoint; weights have the default
+
+
+def exam(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL... [KEY=VALUE]...",
+            help="endpoint:NAME, a run or model folder, a hub id, smollm2, an anchor; then "
+            "settings of `workup evaluate`",
+            autocompletion=complete.policies,
+        ),
+    ],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="few cases at each station, for a first look")
+    ] = False,
+    standard: Annotated[
+        bool, typer.Option("--standard", help="so many cases that intervals are narrow [default]")
+    ] = False,
+    cases: Annotated[
+        str | None,
+        typer.Option(help=f"a station of your own: {CASES}", autocompletion=complete.sources),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="the folder with files of stations that need some")
+    ] = None,
+    station: Annotated[
+        list[str] | None, typer.Option(help="these alone; can be given several times")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0, help="money for all calls; it stops before more is spent")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="its folder; the same command goes on [default: runs/exam-…]"),
+    ] = None,
+    dry: Annotated[
+        bool, typer.Option("--dry", help="show calls, price and time, send nothing")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="one JSON object per event, for machines")
+    ] = False,
+) -> None:
+    """Examine models at fixed stations: a scorecard."""
+    from workup.loops.evaluation.suites import play
+    from workup.report import live
+
+    if quick and standard:
+        raise UserError("--quick and --standard exclude each other; leave one out")
+    size = QUICK if quick else STANDARD
+    doctors = [word for word in models if "=" not in word or Path(word).exists()]
+    values = _values([word for word in models if word not in doctors], budget)
+    asked = _asked(doctors, size, values, cases, data, station or ())
+    folder = out or Path("runs") / slug(f"exam-{size}-{'-'.join(Path(d).name for d in doctors)}")
+    with live.show(as_json=as_json) as view:
+        for note in asked.noted["notes"]:
+            view.note(f"note    {note}")
+        if dry:
+            for line in play.foretell(play.Prepared.of(asked)):
+                view.note(line)
+            return
+        _go(asked, folder, budget, view)
+
+
+def _go(asked: Any, folder: Path, budget: float | None, view: Any) -> None:
+    """Starts the exam, or goes on with it."""
+    from workup.loops.evaluation.suites import play
+    from workup.runs.folder import is_run
+
+    try:
+        if is_run(folder):
+            play.resume(folder, view, _changes(folder, asked.noted, budget))
+        else:
+            play.start(asked, folder, view)
+    except BudgetError as error:
+        more = f"the same command with a larger --budget goes on ({folder})"
+        raise BudgetError(f"{error}; {more}") from None
+
+
+def _values(words: Sequence[str], budget: float | None) -> dict[str, Any]:
+    """The settings that are typed. Raises UserError for those that stations decide."""
+    from workup.runs.settings import read
+
+    given = read(words)
+    if named := next((key for key in ("cases", "policy", "strategy") if key in given), None):
+        raise UserError(f"{named}=… is no setting of an exam: its stations decide it")
+    return {**given, **({} if budget is None else {"budget": budget})}
+
+
+def _asked(
+    doctors: Sequence[str],
+    size: str,
+    values: dict[str, Any],
+    cases: str | None,
+    data: Path | None,
+    only: Sequence[str],
+) -> Any:
+    """What is played: the stations of this size, and the user's own cases.
+
+    A named environment is that of the own cases. Raises UserError.
+    """
+    from workup.loops.evaluation.suites import stations
+    from workup.loops.evaluation.suites.play import Asked
+    from workup.roles.config import Config
+    from workup.roles.endpoint import ENDPOINT
+
+    if not doctors:
+        raise UserError("workup exam: name a model, as in workup exam endpoint:mine")
+    environment = values.pop("environment", {})
+    if environment and cases is None:
+        raise UserError("environment=… is for your own cases: name them, as in --cases jsonl:FILE")
+    own, told = stations.own_station(cases, environment) if cases else (None, [])
+    roles = {**Config.find(None).roles, **values.get("roles", {})}
+    suite, left = stations.exam(size, data=bool(data), roles=roles, own=own, only=only)
+    if any(doctor.startswith(ENDPOINT) for doctor in doctors):
+        values.setdefault("max_tokens", THINKING)
+    settled = {key: value for key, value in values.items() if key != "budget"}
+    noted = {"version": suite.version, "size": size, "doctors": list(doctors), "cases": cases}
+    noted |= {"data": str(data or ""), "only": list(only), "settings": settled}
+    noted |= {"notes": [*told, *(f"left out, {line}" for line in left)]}
+    place = None if data is None else str(data)
+    return Asked("exam", doctors, values, place, partial=True, made=suite, noted=noted)
+
+
+def _changes(folder: Path, noted: Mapping[str, Any], budget: float | None) -> dict[str, Any]:
+    """What changes as an interrupted exam goes on. Raises UserError where it is another one."""
+    from workup.report.suite import EXAM
+    from workup.runs import Run
+
+    with Run.open(folder) as run:
+        kept, arms = run.config.get(EXAM), run.config.get("arms", ())
+    if kept is None or {**kept, "notes": ()} != {**noted, "notes": ()}:
+        raise UserError(f"{folder} holds another exam or run; choose another --out")
+    if budget is None or all(arm["settings"]["budget"] == budget for arm in arms):
+        return {}
+    return {"budget": budget}

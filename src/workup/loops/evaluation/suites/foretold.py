@@ -1,0 +1,101 @@
+"""What an evaluation will ask for and cost, said before anything is sent: an estimate from above.
+
+Every turn is counted that may be taken. A turn writes `SAID` tokens and gets a reply of `REPLIED`;
+a policy that writes as much as it may costs the `most`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workup.loops.evaluation.loop import Evaluation
+from workup.metrics.calibration import STATED
+from workup.roles.account import MILLION
+from workup.runs.words import duration
+
+SAID, REPLIED, BYTES = 60, 40, 4  # tokens of a turn and of its reply; bytes of a token
+LATENCY, PACE = 1.0, 60.0  # seconds of a call to an endpoint; tokens a second of local weights
+LOOKED = 8  # cases whose opening is measured
+JUDGED = 600  # tokens that a judge reads for one verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Foretold:
+    """One doctor's evaluation: calls at most, what they cost, and seconds."""
+
+    episodes: int
+    calls: int
+    price: float
+    most: float
+    seconds: float
+    weights: bool  # local weights play, whose calls cost nothing
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> Foretold:
+        """The estimate of an evaluation that is opened and not begun."""
+        settings, examination = evaluation.settings, evaluation.examination
+        episodes, turns = examination.total, examination.environment.max_turns
+        if evaluation.policy.name in evaluation.anchors:
+            return cls(episodes, 0, 0.0, 0.0, 0.0, weights=False)
+        asked = turns + (settings.evaluation.probabilities == STATED)
+        opening = _opening(evaluation)
+        limit = settings.max_tokens or examination.max_tokens
+        end = (
+            settings.endpoints.get(evaluation.policy.label) if evaluation.policy.endpoint else None
+        )
+
+        def money(said: int) -> float:
+            read = sum(opening + turn * (said + REPLIED) for turn in range(asked))
+            if end is None:
+                return 0.0
+            return episodes * (end.price.input * read + end.price.output * asked * said) / MILLION
+
+        others = _roles(evaluation, episodes, turns)
+        calls = episodes * asked
+        at_once = min(settings.concurrency, end.concurrency, episodes) if end else 1
+        seconds = calls * LATENCY / at_once if end else calls * min(limit, 4 * SAID) / PACE
+        price, most = money(SAID) + others, money(limit) + others
+        return cls(episodes, calls, price, most, seconds, weights=end is None)
+
+
+def _opening(evaluation: Evaluation) -> int:
+    """The tokens of an opening, on average of the first cases."""
+    environment, cases = evaluation.examination.environment, evaluation.examination.played[:LOOKED]
+    texts = [message.content for case in cases for message in environment.open(case)]
+    return sum(len(text.encode()) for text in texts) // BYTES // max(len(cases), 1)
+
+
+def _roles(evaluation: Evaluation, episodes: int, turns: int) -> float:
+    """What the endpoints in supporting roles cost."""
+    total = 0.0
+    for role, spec in evaluation.supporting.roles.items():
+        for name in spec.split(","):
+            end = evaluation.settings.endpoints.get(name.strip().removeprefix("endpoint:"))
+            calls = episodes * (1 if role == "judge" else turns)
+            if end is not None:
+                each = end.price.input * JUDGED + end.price.output * SAID
+                total += calls * each / MILLION
+    return total
+
+
+def lines(loads: Sequence[Foretold], values: Mapping[str, Any]) -> list[str]:
+    """What a user reads of it: sizes, money beside the budget, and time."""
+    calls, episodes = (sum(getattr(each, k) for each in loads) for k in ("calls", "episodes"))
+    price, most = (sum(getattr(each, k) for each in loads) for k in ("price", "most"))
+    told = [f"ahead   {episodes:,} episodes, at most {calls:,} calls of the doctors"]
+    if price:
+        budget = values.get("budget")
+        rest = "" if budget is None else f"; the budget is {budget:g}"
+        rest += (
+            " and may end it early, with what was played kept" if budget and price > budget else ""
+        )
+        told.append(f"ahead   about {price:.2f}, at most {most:.2f}{rest}")
+    how = (
+        f"{PACE:g} tokens a second of local weights"
+        if any(each.weights and each.calls for each in loads)
+        else f"{LATENCY:g} s a call"
+    )
+    told.append(f"ahead   about {duration(sum(each.seconds for each in loads))}, at {how}")
+    return told

@@ -1,0 +1,252 @@
+"""The exam: its stations, who gets which scorecard, what is told, and how it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import Server, serving
+
+from workup.cases import open_source
+from workup.cli import api
+from workup.cli.scorecard import exam
+from workup.core.errors import BudgetError, UserError
+from workup.environments.base.anchors import RandomDoctor
+from workup.environments.consultation import Consultation
+from workup.loops.evaluation.suites import stations
+from workup.metrics.extra import MeasuredWorld, open_measures, take
+from workup.metrics.reading import reader_of
+from workup.report import scorecard
+from workup.report.suite import opened
+from workup.rl.rollout import Play, ToPlay, rollout
+from workup.rl.running import run_to_end
+from workup.roles.config import NAME
+from workup.runs import Run
+
+ROOT = Path(__file__).parents[1]
+PRICE = {"input": 1.0, "output": 4.0}
+STATIONS = ["named", "renamed", "linked"]
+Answer = Callable[[dict[str, Any]], str]
+
+
+@pytest.fixture(scope="module")
+def scripted() -> Answer:
+    """What the doctors of the bench say."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        answer = import_module("bench.scripted_doctors").answer
+    return lambda body: str(answer(body["model"], body["messages"]))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def known(server: Server, folder: Path) -> None:
+    names = ("memoriser", "reader", "guesser")
+    ends = {n: {"base_url": server.url, "model": n, "price": PRICE} for n in names}
+    (folder / NAME).write_text(json.dumps({"endpoints": ends}))
+
+
+def played(words: Sequence[str], only: Sequence[str], out: str, **more: Any) -> Run:
+    exam([*words], quick=True, station=[*only], out=Path(out), **more)
+    return Run.open(out)
+
+
+def figures(run: Run, title: str) -> dict[str, Any]:
+    parts = {each["title"]: each["rows"] for each in run.summary["scorecard"]["parts"]}
+    return {row["name"]: row["figures"] for row in parts[title]}
+
+
+def test_a_memoriser_and_a_reader_get_the_scorecards_that_they_deserve(
+    scripted: Answer, place: Path
+) -> None:
+    with serving(scripted) as server:
+        known(server, place)
+        run = played(["endpoint:memoriser", "endpoint:reader"], STATIONS, "both")
+        asked = len(server.asked)
+        played(["endpoint:memoriser", "endpoint:reader"], STATIONS, "both")
+        assert len(server.asked) == asked, "a finished exam asks nothing"
+    lost = figures(run, "Memorised or read")["made-up names"]
+    assert lost["memoriser"]["low"] > 0, lost
+    assert lost["reader"]["low"] <= 0 <= lost["reader"]["high"], lost
+    accuracy = figures(run, "Accuracy")
+    for station in STATIONS:
+        folder = run.path / accuracy[station]["reader"]["link"]
+        assert folder == run.path / "reader" / station / "report.html"
+        assert folder.is_file()
+    assert accuracy["renamed"]["memoriser"]["mean"] == 0
+    assert accuracy["linked"]["reader"]["mean"] == accuracy["linked"]["ideal"]["mean"] == 1
+    (won,) = run.summary["scorecard"]["wins"]
+    rights = [accuracy[s]["memoriser"]["mean"] - accuracy[s]["reader"]["mean"] for s in STATIONS]
+    assert won["mean"] == pytest.approx(sum((each + 1) / 2 for each in rights) / 3)
+    page = run.report.read_text()
+    assert "So it names what it remembers" in page
+    assert "<script" not in page
+    chosen = run.summary["scorecard"]["transcripts"]["memoriser"]
+    assert {name: len(each) for name, each in chosen.items()} == dict(scorecard.SHOWN)
+    assert all(station != "named" for station, _ in chosen["worst"])
+    assert all(station == "named" for station, _ in chosen["best"])
+
+
+def test_it_stops_within_the_budget_and_goes_on_without_paying_twice(
+    scripted: Answer, place: Path
+) -> None:
+    words, only = ["endpoint:reader"], ["clinic s", "renamed"]
+    with serving(scripted) as server:
+        known(server, place)
+        with pytest.raises(BudgetError, match="larger --budget goes on"):
+            played(words, only, "small", budget=0.004)
+        with Run.open("small") as run:
+            assert "Not finished" in run.report.read_text()
+        run = played(words, only, "small", budget=100.0)
+        asked = Counter(json.dumps(body, sort_keys=True) for body in server.asked)
+    assert set(figures(run, "Accuracy")) == {*only}
+    spent = sum(row["cost"] for row in run.summary["calls"])
+    assert len(server.asked) == sum(row["calls"] for row in run.summary["calls"])
+    assert 0 < spent <= 100
+    assert max(asked.values()) <= 6, "equal requests of different patients and turns alone"
+    with pytest.raises(UserError, match="small holds another exam or run"):
+        played(words, ["renamed"], "small")
+
+
+def test_an_examiner_of_itself_is_told(scripted: Answer, place: Path) -> None:
+    texts = ["Known asthma, short of breath.", "Short of breath."]
+    rows = [
+        {"id": f"c{k}", "presentation": text, "truth": {"diagnosis": "asthma"}}
+        for k, text in enumerate(texts)
+    ]
+    (place / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with serving(lambda body: "answer: [answer: asthma]") as server:
+        known(server, place)
+        more = ["roles.judge=endpoint:guesser", "max_failed=1.0"]  # its verdicts are none
+        run = played(["endpoint:guesser", *more], [stations.OWN], "self", cases="jsonl:mine.jsonl")
+        told = " ".join(scorecard.noted(run))
+        assert "1 of 2 cases name their diagnosis" in told
+        assert "The judge endpoint:guesser is the policy endpoint:guesser itself" in told
+        again = played(["endpoint:guesser"], [stations.OWN], "again", cases="jsonl:mine.jsonl")
+        assert "answers of guesser" in " ".join(scorecard.noted(again))
+        assert "came from the cache" in again.report.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "problem"),
+    [
+        ([], {}, "name a model"),
+        (["endpoint:x"], {"standard": True}, "exclude each other"),
+        (["endpoint:x", "cases=clinic:s"], {}, "cases=… is no setting of an exam"),
+        (["endpoint:x", "environment=library"], {}, "environment=… is for your own cases"),
+        (["endpoint:x"], {}, "no endpoint 'x'"),
+        (["random doctr"], {"station": ["clinic s"]}, "Did you mean 'random doctor'"),
+        (["endpoint:x"], {"station": ["clinic z"]}, "no station 'clinic z'. Did you mean"),
+        (["endpoint:x"], {"cases": "jsonl:none.jsonl"}, "none.jsonl"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_written(
+    words: list[str], more: dict[str, Any], problem: str, place: Path
+) -> None:
+    with pytest.raises(UserError) as found:
+        exam(words, quick=True, out=place / "none", **more)
+    assert problem in str(found.value)
+    assert not (place / "none").exists()
+
+
+def test_what_is_foretold_is_at_most_what_is_asked(
+    scripted: Answer, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(scripted) as server:
+        known(server, place)
+        exam(["endpoint:reader"], quick=True, station=["clinic s"], dry=True)
+        said = capsys.readouterr()
+        assert "at most 66 calls" in said.out + said.err  # six cases, ten turns and how sure
+        assert server.asked == []
+        played(["endpoint:reader"], ["clinic s"], "one")
+        assert 0 < len(server.asked) <= 66
+
+
+def test_stations_are_pairs_of_the_same_patients() -> None:
+    suite, _ = stations.exam("quick", data=True, roles=["patient"])
+    by_name = {each.name: each for each in suite.benchmarks}
+    for each in suite.benchmarks:
+        assert each.tests
+        if each.against:
+            pair = [open_source(by_name[n].cases, split=0).test for n in (each.name, each.against)]
+            for one, other in zip(*(side[:40] for side in pair), strict=True):
+                assert one.id == other.id
+                assert {f.id for f in one.truth.facts} == {f.id for f in other.truth.facts}
+
+
+def test_other_words_and_other_orders_tell_the_same() -> None:
+    plain, other = (open_source(f"clinic:s{how}", split=0).test for how in ("", "#reworded"))
+    texts = [
+        (a.text, b.text)
+        for one, two in zip(plain[:60], other[:60], strict=True)
+        for a, b in zip((*one.given, *one.truth.facts), (*two.given, *two.truth.facts), strict=True)
+        if a.id == b.id
+    ]
+    assert sum(a != b for a, b in texts) > len(texts) / 3
+    assert all(two.given[2].text in two.presentation for two in other[:60])
+    listed, turned = (open_source(f"clinic:s#options{how}", split=0) for how in ("", ",reordered"))
+    for one, two in zip(listed.test[:20], turned.test[:20], strict=True):
+        assert one.options == two.options[::-1] != two.options
+        assert set(one.options) == set(listed.diagnoses)
+    assert len({case.options for case in listed.test[:20]}) == 20
+
+
+def test_what_a_question_told_is_the_sum_of_what_its_answers_told() -> None:
+    source = open_source("clinic:s", split=0)
+    world = Consultation(source.items, source.diagnoses)
+    (measure,) = open_measures(["informed"], [], {}, MeasuredWorld(source, world))
+    reader = reader_of(source, world)
+    assert reader is not None
+    assert source.knowledge is not None
+    doctor = RandomDoctor(source.knowledge, source.items, 6, 0, world.write, world.known)
+    for place in range(8):
+        job = ToPlay(source.test[place], place)
+        episode = asyncio.run(rollout(job, world, doctor, Play()))
+        past, names = episode.gathered, list(reader.knowledge.diagnoses)
+        chances = [
+            reader.knowledge.posterior(reader.evidence(episode.case, past[:k]))[
+                names.index(episode.case.truth.diagnosis)
+            ]
+            for k in range(len(past) + 1)
+        ]
+        steps = [math.log2(b / a) for a, b in pairwise(chances)]
+        _, values = run_to_end(take([measure], episode, True))
+        found = values["informed"]
+        assert found == pytest.approx(sum(steps) / len(steps))
+
+
+def test_warnings_that_differ_in_who_and_share_are_one() -> None:
+    lines = ["a on x: 60 % of its turns", "a on y: 70 % of its turns", "b on x: 61 % of other"]
+    assert scorecard.grouped(lines) == [
+        "a on x, 60 %; a on y, 70 % of its turns",
+        "b on x, 61 % of other",
+    ]
+
+
+def test_a_random_doctor_is_the_lowest_reference_and_an_exact_one_the_highest(place: Path) -> None:
+    words = ["random doctor", "greedy information"]
+    run = played(words, ["clinic s", "named"], "anchors")
+    card = scorecard.Scorecard(opened(run), run.path)
+    lowest, ideal = card.ends("clinic s")
+    assert lowest is not None
+    assert ideal is not None
+    assert (lowest.label, ideal.label) == ("random doctor", "greedy information")
+    assert {each.label: set(each.runs) for each in card.doctors} == {
+        "random doctor": {"clinic s"},
+        "greedy information": {"clinic s"},
+    }
+    assert figures(run, "Accuracy").keys() == {"clinic s"}
+    assert api.open_run("anchors").config["exam"]["size"] == "quick"
