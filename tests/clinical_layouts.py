@@ -302,8 +302,20 @@ def _packets(folder: Path) -> str:
     return stored(folder / "store", *(packet(f"p{i}", metaData={}) for i in range(24)))
 
 
+def _phenobrain(folder: Path) -> str:
+    """40 patients with three terms and two codes each."""
+    rows = [
+        [[f"HP:{number}", "HP:900", f"HP:{1000 + number}"], [f"OMIM:{number}", f"ORPHA:{number}"]]
+        for number in range(1, 41)
+    ]
+    path = folder / "phenobrain.json"
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    return str(path)
+
+
 LAYOUTS: dict[str, Callable[[Path], str]] = {
     "agentclinic": _stations,
+    "phenobrain": _phenobrain,
     "phenopackets": _packets,
     "mimiccdm": lambda folder: str(cdm(folder / "cdm", 40)),
     "mimiciv": lambda folder: f"{iv(folder / 'mimic')}#outcome",

@@ -23,9 +23,8 @@ from workup.core.errors import UserError
 from workup.core.ports import Doctor, Environment, Sampling
 from workup.environments import evidence, inquiry, library
 from workup.environments.base import rankers
-from workup.retrieval.hpo import rankings
+from workup.retrieval.hpo import CHANCE, RATIO, SIMILAR, WORDS, rankings
 from workup.retrieval.hpo.library import build
-from workup.retrieval.hpo.phenotypes import CHANCE, RATIO, SIMILAR, WORDS
 from workup.retrieval.hpo.rankings import Rankings
 from workup.retrieval.hpo.release import HpoRelease
 from workup.retrieval.index import MANIFEST, IndexSettings, manifest

@@ -19,9 +19,8 @@ from workup.cases import open_source
 from workup.cases.publications import excluded
 from workup.core.errors import UserError
 from workup.core.leaks import without_subtype
+from workup.retrieval.hpo import RATIO, WORDS
 from workup.retrieval.hpo.phenotypes import (
-    RATIO,
-    WORDS,
     LikelihoodRatio,
     PatientFindings,
     Profiles,
@@ -79,15 +78,22 @@ def without(folder: Path, own: frozenset[str]) -> dict[str, dict[str, float]]:
 def test_the_likelihood_ratio_is_its_formula(
     folder: Path, opened: HpoRelease, present: list[str], absent: list[str], own: set[str]
 ) -> None:
-    ε, κ = 0.1, 0.5
+    ε, κ, λ, δ = 0.1, 0.5, 3.0, 0.02
     known = without(folder, frozenset(own))
     base = {t: (κ + sum(each.get(t, 0) for each in known.values())) / 5 for t in ABOVE}
 
     def ratio(disease: str, term: str) -> float:
         return (1 - ε) * max(known[disease].get(a, 0) / base[a] for a in ABOVE[term]) + ε
 
+    asked = {above for term in present for above in ABOVE[term]}
+
+    def coverage(disease: str) -> float:
+        worth = {a: (-math.log(base[a])) ** 1.5 for a in asked}
+        return sum(worth[a] for a in asked if a in known[disease]) / sum(worth.values())
+
     expected = [
         sum(math.log(ratio(disease, term)) for term in present)
+        + (λ * math.log(coverage(disease) + δ) if present else 0)
         + sum(
             math.log((1 - min(ratio(disease, term) * base[term], 1 - ε)) / (1 - base[term]))
             for term in absent
@@ -99,9 +105,9 @@ def test_the_likelihood_ratio_is_its_formula(
     profiles = Profiles(opened)
     findings = PatientFindings((*present, "HP:0000801", "HP:7"), tuple(absent), frozenset(own))
     assert profiles.diseases == tuple(known)
-    assert LikelihoodRatio(profiles, ε, κ).scores(findings) == pytest.approx(expected)
+    assert LikelihoodRatio(profiles, ε, κ, λ, δ).scores(findings) == pytest.approx(expected)
     anew = PatientFindings(tuple(present), tuple(absent))
-    again = LikelihoodRatio(Profiles(opened, frozenset(own)), ε, κ).scores(anew)
+    again = LikelihoodRatio(Profiles(opened, frozenset(own)), ε, κ, λ, δ).scores(anew)
     assert again == pytest.approx(expected)
 
 
@@ -273,6 +279,7 @@ def test_the_command_writes_numbers_and_a_page(tmp_path: Path, folder: Path, cal
     status, _, told = call(*words, f"release={tmp_path}")
     assert status == 2
     assert "has no hp.obo" in told
-    none = patients(tmp_path / "n.jsonl", patient("x", ("OMIM:77", "Nowhere"), RED, FIT))
+    elsewhere = patient("x", ("OMIM:77", "Nowhere"), RED, FIT, pmid="PMID:9")
+    none = patients(tmp_path / "n.jsonl", elsewhere)
     with pytest.raises(UserError, match=r"scored \(1: its disease is not"):
         ranked(open_source(none), str(folder), 10, 0, lambda: None)

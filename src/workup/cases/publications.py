@@ -29,6 +29,16 @@ def publication(text: str) -> str:
     return f"PMID:{int(found[1])}" if found else ""
 
 
+def without_publication(id: str) -> str:
+    """The id without the publication that it begins with, and the signs behind that.
+
+    >>> without_publication("PMID:27672653-Wahab-2016"), without_publication("a-1")
+    ('Wahab-2016', 'a-1')
+    """
+    found = _PMID.match(id)
+    return id[found.end() :].lstrip("-_: ") or id if found else id
+
+
 def published(publications: Iterable[str], excluded: Iterable[str]) -> dict[str, list[str]]:
     """What `Truth.extra` says of a case that these publications (PMID:…) report.
 

@@ -3,7 +3,8 @@
 The library's encounter with one more action: `<ask>` puts one question to the patient. A question,
 a search and the diagnosis are a turn each, of one budget. Only evidence is refined: a turn after
 the patient's answer begins without a refinement. Actions are of the kinds "ask", "search" and
-"diagnose".
+"diagnose". Where the findings are terms of the HPO and `terms` names a release, questions are for
+its terms (`TermPatient`).
 """
 
 from __future__ import annotations
@@ -32,14 +33,18 @@ from workup.environments.base.patients import (
 )
 from workup.environments.base.personas import Personas
 from workup.environments.base.queries import hops
+from workup.environments.base.rankers import RankingDoctor, TermDoctor
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.searched import opened
 from workup.environments.base.searchers import AskingSearcher
 from workup.environments.base.searching import SEARCH, SearchGrammar, Told
+from workup.environments.base.term_patient import TermPatient
 from workup.environments.base.trouble import Trouble
 from workup.environments.consultation import Consultation
 from workup.environments.library import Library
 from workup.environments.library import Settings as LibrarySettings
+from workup.retrieval.hpo import RATIO
+from workup.retrieval.hpo.rankings import has_terms
 
 UNREADABLE = "Please write one question, one search or one diagnosis."
 
@@ -122,12 +127,24 @@ class Inquiry(Library):
         """
         others = super().anchors(source, seed)
         if source.knowledge is None:
-            return others
+            return {**others, **self._term_doctors(others, seed)}
         told = BayesDiagnoser(source.knowledge, source.items, self.write, self.known, self.channel)
         if hops(source):
             asking = ("random doctor", CREDULOUS, GREEDY)
             others = {label: others[label] for label in others if label not in asking}
         return {"told information": told, **others}
+
+    def _term_doctors(self, others: Mapping[str, Doctor], seed: int) -> dict[str, Doctor]:
+        """Those who ask for terms, where a term's patient answers and a release ranks."""
+        last = others.get(RATIO)
+        if not isinstance(self.patient, TermPatient) or not isinstance(last, RankingDoctor):
+            return {}
+        own = self.grammar.own_paper
+        how = (self._rankings, last, self)
+        return {
+            "random doctor": TermDoctor(*how, seed, own_paper=own),
+            GREEDY: TermDoctor(*how, own_paper=own),
+        }
 
     def further_anchors(
         self, source: Source, knowledge: Knowledge, seed: int
@@ -174,7 +191,7 @@ def open(source: Source, settings: Settings) -> Inquiry:
     """
     s = settings
     retriever, library, said = opened(source, s.index)
-    return Inquiry(
+    made = Inquiry(
         retriever,
         Consultation(
             source.items,
@@ -189,3 +206,6 @@ def open(source: Source, settings: Settings) -> Inquiry:
         teaching=LibraryTeaching(s.grammar, s.refined, s.queried, s.open_books),
         personas=s.personas,
     )
+    if s.terms and has_terms(source):
+        made.patient = TermPatient(made.record, s.terms)
+    return made

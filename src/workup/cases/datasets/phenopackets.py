@@ -142,7 +142,7 @@ class _Short(BaseModel):
     pmid: list[str] = []
 
 
-class _Patient(BaseModel):
+class PublishedPatient(BaseModel):
     """A patient of either form: terms without repetition, and the publications (PMID:…)."""
 
     id: str
@@ -169,13 +169,13 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
     positions, belongs, groups = array("Q"), [], Groups()
     counts: Counter[str] = Counter()
 
-    def read(place: _Place) -> tuple[_Patient, int]:
+    def read(place: _Place) -> tuple[PublishedPatient, int]:
         """A patient, and how often the disease is named; 0 where no case can be made."""
         patient = store.at(place)
         errors.once(patient.id, file=place.file, line=place.line)
         if not _usable(patient):
             return patient, 0
-        case, withheld = _read(patient)
+        case, withheld = case_of(patient)
         sound(case, file=place.file, line=place.line)
         return patient, withheld
 
@@ -201,7 +201,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
     return Source(name, train, test, notes=_notes(counts, view), undivided=True)
 
 
-def _usable(patient: _Patient) -> bool:
+def _usable(patient: PublishedPatient) -> bool:
     return patient.disease is not None and len(patient.present) >= _LEAST
 
 
@@ -292,20 +292,20 @@ class _Store:
                 else:
                     yield line
 
-    def at(self, place: _Place) -> _Patient:
+    def at(self, place: _Place) -> PublishedPatient:
         """The patient there. Raises CaseError."""
         file, line = place.file, place.line
         row = read_object(file) if line is None else parse_object(place.text, file=file, line=line)
         return self._read(row, file, line)
 
-    def patient(self, position: int) -> _Patient:
+    def patient(self, position: int) -> PublishedPatient:
         if self.files:
             return self._read(read_object(self.files[position]), self.files[position], None)
         return self._read(
             parse_object(line_at(self.path, position), file=self.path, line=None), self.path, None
         )
 
-    def _read(self, row: dict[str, Any], file: Path, line: int | None) -> _Patient:
+    def _read(self, row: dict[str, Any], file: Path, line: int | None) -> PublishedPatient:
         if "present" in row:
             return _from_short(checked(_Short, row, file=file, line=line))
         return _from_packet(
@@ -314,11 +314,11 @@ class _Store:
 
 
 def _lazy(store: _Store, side: array[int]) -> Lazy[Case]:
-    return Lazy(len(side), lambda i: _read(store.patient(side[i]))[0])
+    return Lazy(len(side), lambda i: case_of(store.patient(side[i]))[0])
 
 
-def _from_short(row: _Short) -> _Patient:
-    return _Patient(
+def _from_short(row: _Short) -> PublishedPatient:
+    return PublishedPatient(
         id=row.id,
         sex=row.sex or "",
         age=_age(row.age or ""),
@@ -329,12 +329,12 @@ def _from_short(row: _Short) -> _Patient:
     )
 
 
-def _from_packet(packet: _Phenopacket, name: str) -> _Patient:
+def _from_packet(packet: _Phenopacket, name: str) -> PublishedPatient:
     terms = [(f.type.id, f.type.label, f.excluded or f.negated) for f in packet.phenotypic_features]
     evidence = [e.reference for f in packet.phenotypic_features for e in f.evidence]
     references = [*packet.meta_data.external_references, *evidence]
     id = name or packet.id
-    return _Patient(
+    return PublishedPatient(
         id=id,
         sex=packet.subject.sex,
         age=_age_of(packet.subject),
@@ -379,10 +379,11 @@ def _age(duration: str) -> str:
     return " ".join(f"{int(n)} {unit}{'s' * (int(n) != 1)}" for n, unit in parts if n and int(n))
 
 
-def _read(patient: _Patient) -> tuple[Case, int]:
+def case_of(patient: PublishedPatient, codes: Sequence[str] = ()) -> tuple[Case, int]:
     """The case, and how often its disease was named.
 
-    One term, drawn by the id, opens the encounter.
+    One term, drawn by the id, opens the encounter. `codes` are all that name the disease, by
+    default its one id.
     """
     assert patient.disease is not None
     code, name = patient.disease
@@ -396,7 +397,7 @@ def _read(patient: _Patient) -> tuple[Case, int]:
     presentation = f"{person} {opening.text}"
     truth = Truth(
         diagnosis=name,
-        codes=(code,),
+        codes=tuple(codes) or (code,),
         aliases=other_names(name),
         facts=hidden,
         record=_record(

@@ -1,17 +1,20 @@
 """Anchors on rare diseases: doctors that name the first disease of an exact ranking.
 
-The rankings are those of `workup.retrieval.hpo.rankings`.
+The rankings are those of `workup.retrieval.hpo.rankings`. Where terms can be asked for, two doctors
+ask before they name it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from workup.core.case import Case, Source
-from workup.core.episode import Completion, Message, Turn
-from workup.core.ports import Act, Doctor, Sampling
+from workup.core.episode import ASK, Completion, Message, Turn
+from workup.core.ports import Act, Doctor, Environment, Sampling
 from workup.environments.base.anchors import Known, told
 from workup.retrieval.hpo.rankings import NAMED, Ranking, Rankings
+from workup.rl.rollout import seed_key
 
 NONE = "unknown"  # what is named where a ranking is empty
 
@@ -46,3 +49,45 @@ def rankers(
     """A doctor for each of the `rankings`, by label (`Rankings.by_label`)."""
     found = rankings.by_label(source, seed, own_paper=own_paper)
     return {label: RankingDoctor(each, known, write) for label, each in found.items()}
+
+
+class TermDoctor:
+    """Asks for a term of the HPO in every turn but the last, then does what `last` does.
+
+    It asks for the term of largest expected information (`TermQuestions`), or with a `seed` for one
+    at random that no earlier answer settled. Nothing is asked for twice. Without `own_paper` it
+    uses nothing that rests on the case's own publication alone.
+    """
+
+    def __init__(
+        self,
+        rankings: Rankings,
+        last: RankingDoctor,
+        world: Environment,
+        seed: int | None = None,
+        *,
+        own_paper: bool = False,
+    ) -> None:
+        self.rankings, self.last, self.world = rankings, last, world
+        self.seed, self.own_paper = seed, own_paper
+
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        term = self._term(case, past) if len(past) < self.world.max_turns - 1 else ""
+        if not term:
+            return await self.last.act(case, opening, past, sampling)
+        return Act((), Completion(self.world.write(ASK, term)))
+
+    def _term(self, case: Case, past: Sequence[Turn]) -> str:
+        """The name of the term to ask for; "" where none is left."""
+        questions, columns = self.rankings.questions()
+        seen = [turn.observation for turn in past if turn.observation.item in columns]
+        settled = frozenset[int]().union(*(questions.kinds(columns[each.item]) for each in seen))
+        if self.seed is not None:
+            left = [name for name, column in columns.items() if column not in settled]
+            draw = seed_key("term", self.seed, case.id, len(past))
+            return left[draw % len(left)] if left else ""
+        present = tuple(chain(*told(case, past, self.last.known(case)).values()))
+        denied = [each.item for each in seen if each.understood and not each.evidence]
+        return self.rankings.telling(case, present, denied, settled, own_paper=self.own_paper)

