@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from test_local_policy import CHATML, letters, qwen
 
+from workup.core.draws import seed_key
 from workup.core.episode import Completion, Message
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Reply, Request
 from workup.models.chat import LocalChat, _answer
 from workup.models.hub import digest
 from workup.models.structured import in_words, schema_of
-from workup.rl.rollout import seed_key
 from workup.roles import replies
 
 torch.set_num_threads(1)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workup.core.case import Case
+from workup.core.draws import seed_key
 from workup.core.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.core.errors import RolloutError
 from workup.core.ports import Act, Sampling
@@ -24,7 +25,7 @@ from workup.methods import load
 from workup.metrics.facts import criticality_recall
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
-from workup.rl.rollout import Play, TokenDoctor, ToPlay, play_all, rollout, seed_key
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, play_all, rollout
 from workup.rl.samples import sample
 from workup.runs.record import flat
 

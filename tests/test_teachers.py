@@ -18,13 +18,14 @@ from handmade import CASES, DISEASES, ITEMS, KNOWLEDGE, POSITIVE, SOURCE
 from workup import environments, methods
 from workup.cases import open_source
 from workup.core.case import Source
+from workup.core.draws import seed_key
 from workup.core.episode import DIAGNOSE, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Environment, Teaching
 from workup.core.stages import SftStage
 from workup.environments.base.teacher import drawn_case
 from workup.loops.training.teachers import teacher
-from workup.rl.rollout import Play, ToPlay, rollout, seed_key
+from workup.rl.rollout import Play, ToPlay, rollout
 from workup.runs.settings import Settings, build, world
 
 # (cases, environment): every environment that has anchors, some of them in two worlds.

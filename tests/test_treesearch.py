@@ -20,11 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workup.core.case import Case
+from workup.core.draws import seed_key
 from workup.core.episode import Completion, Ending, Episode, Message, Score, Turn
 from workup.core.errors import RolloutError, WorkupError
 from workup.core.ports import Act, Sampling
 from workup.environments.consultation import Consultation
-from workup.rl.rollout import Play, ToPlay, rollout, seed_key
+from workup.rl.rollout import Play, ToPlay, rollout
 from workup.rl.treesearch import Search, Trajectory, Tree, TreeSearch
 
 TURNS = 4

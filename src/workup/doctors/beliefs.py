@@ -25,6 +25,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from workup.core.case import Case, Source
+from workup.core.draws import seed_key
 from workup.core.episode import DIAGNOSE, Ending, Episode, Turn
 from workup.core.errors import UserError
 from workup.core.ports import (
@@ -41,7 +42,6 @@ from workup.doctors.hybrid import TranscriptDiagnoser
 from workup.environments.base.anchors import BayesDiagnoser
 from workup.metrics.calibration import DRAWN, SCORED, scores
 from workup.metrics.extra import Values
-from workup.rl.rollout import seed_key
 
 DRAWS = 10
 ASKED_CONFIDENCE = (

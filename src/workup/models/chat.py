@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Self
 
+from workup.core.draws import seed_key
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Reply, Request, Sampling
 from workup.models import hub
@@ -13,7 +14,6 @@ from workup.models.local import LocalPolicy
 from workup.models.remote import RemotePolicy
 from workup.models.structured import in_words
 from workup.models.weights import load
-from workup.rl.rollout import seed_key
 
 # Transcripts kept in the KV cache. Prompts are long here: 4,000 tokens take a large model half a
 # gigabyte.

@@ -15,13 +15,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from workup.core.draws import seed_key
 from workup.core.episode import Completion
 from workup.core.errors import RolloutError, UserError, WorkupError
 from workup.core.ports import Sampling
 from workup.models import hub, lora
 from workup.models.chat_tokens import ChatTokens, endings
 from workup.models.samplers import How
-from workup.rl.rollout import seed_key
 
 ROUNDED = 1e-3  # nats by which rounding may lift a log-probability above 0
 T = TypeVar("T")

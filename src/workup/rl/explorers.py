@@ -8,11 +8,12 @@ from dataclasses import replace
 from math import inf
 
 from workup.core.case import Case
+from workup.core.draws import seed_key
 from workup.core.episode import Ending, Episode, Score
 from workup.core.errors import RolloutError
 from workup.core.ports import Doctor, Environment, Sampling
 from workup.core.stages import Choice, Explored, Explorer, Trial, Value
-from workup.rl.rollout import Play, ToPlay, rollout, seed_key
+from workup.rl.rollout import Play, ToPlay, rollout
 from workup.rl.treesearch import Search, TreeSearch
 
 

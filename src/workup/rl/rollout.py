@@ -7,13 +7,13 @@ of all concurrent episodes at once and can batch them.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from workup.core.case import Case
+from workup.core.draws import seed_key
 from workup.core.episode import Action, Ending, Episode, Message, Observation, Turn
 from workup.core.errors import RolloutError, UserError, WorkupError
 from workup.core.ports import Act, Doctor, Environment, Policy, Sampling
@@ -43,11 +43,6 @@ class ToPlay:
 
     case: Case
     key: int = 0
-
-
-def seed_key(*parts: object) -> int:
-    """A 64-bit number that depends on `parts` alone, in every process and on every platform."""
-    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big")
 
 
 def check_failures(failed: Sequence[Episode], total: int, allowed: float) -> None:

@@ -23,13 +23,14 @@ from math import inf, isfinite, log, sqrt
 from pydantic import Field
 
 from workup.core.case import Case
+from workup.core.draws import seed_key
 from workup.core.episode import Ending, Episode, Message, Score, Turn
 from workup.core.errors import RolloutError, WorkupError
 from workup.core.ports import Act, Doctor, Environment, Sampling
 from workup.core.shapes import FrozenModel
 from workup.core.stages import Value
 from workup.core.text import normalise
-from workup.rl.rollout import Play, ToPlay, ended, rollout, seed_key, take_turn
+from workup.rl.rollout import Play, ToPlay, ended, rollout, take_turn
 
 EPSILON = 1e-6  # Eq. 16's ε, which decides nothing: every child is simulated as soon as it exists
 

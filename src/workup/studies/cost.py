@@ -18,6 +18,7 @@ from markupsafe import Markup
 from pydantic import Field
 
 from workup.core.case import Case, Fact, Source
+from workup.core.draws import seed_key
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Environment, LanguageModel
 from workup.core.statistics import Estimate, interval
@@ -26,7 +27,6 @@ from workup.methods.promed.shapley import ShapleySettings, estimate
 from workup.models.samplers import How
 from workup.models.samplers.local import LocalModel, follow
 from workup.report.sheets import Sheet
-from workup.rl.rollout import seed_key
 from workup.rl.running import run_to_end
 from workup.runs.settings import PolicySettings
 from workup.studies.base import plots

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from workup.cases.files import evenly_spaced
 from workup.core.case import Case, Fact
+from workup.core.draws import seed_key
 from workup.core.errors import RolloutError, UserError
 from workup.core.statistics import SHARE, Estimate, interval, paired
 from workup.core.text import normalise
@@ -32,7 +33,6 @@ from workup.methods.promed.shapley import (
     precision,
 )
 from workup.report.sheets import Sheet
-from workup.rl.rollout import seed_key
 from workup.rl.running import run_to_end
 from workup.studies.base import plots, trivia
 from workup.studies.base.arms import settings_of

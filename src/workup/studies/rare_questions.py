@@ -19,6 +19,7 @@ from workup.cases import open_source
 from workup.cases.files import evenly_spaced
 from workup.cases.publications import publications
 from workup.core.case import Case, Source
+from workup.core.draws import seed_key
 from workup.core.errors import UserError
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.retrieval.hpo.asking import AskedTerms, TermQuestions, answer
@@ -26,7 +27,6 @@ from workup.retrieval.hpo.documents import open_release
 from workup.retrieval.hpo.ontology import Ontology
 from workup.retrieval.hpo.phenotypes import LikelihoodRatio, PatientFindings, Profiles, ordered
 from workup.retrieval.hpo.release import DATABASE
-from workup.rl.rollout import seed_key
 from workup.studies.base import plots
 from workup.studies.base.result import Result, Section, for_each, plain, sheet
 from workup.studies.base.task import SourceSettings, Study, StudyTask

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from workup.cases.publications import publications
 from workup.core.case import Case, Document, Passage, Source
+from workup.core.draws import seed_key
 from workup.core.errors import RolloutError, UserError
 from workup.core.leaks import Mask
 from workup.core.ports import Environment, Scorer, ScoreRequest
@@ -32,7 +33,6 @@ from workup.retrieval import brought, local
 from workup.retrieval.corpus import Fields, documents, files
 from workup.retrieval.index import MANIFEST
 from workup.retrieval.provenance import rests_on, subject
-from workup.rl.rollout import seed_key
 from workup.rl.running import run_to_end
 from workup.studies.base import plots, trivia
 from workup.studies.base.arms import settings_of

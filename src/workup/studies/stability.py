@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from workup.core.case import Case
+from workup.core.draws import seed_key
 from workup.core.errors import RolloutError, UserError
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.loops.evaluation.arms import labels
@@ -31,7 +32,6 @@ from workup.methods.promed.shapley import (
     leave_one_out,
     softmax,
 )
-from workup.rl.rollout import seed_key
 from workup.rl.running import run_to_end
 from workup.studies.base import plots
 from workup.studies.base.arms import settings_of

@@ -16,6 +16,7 @@ from rich.text import Text
 from workup.cli.play.person import Person
 from workup.cli.play.review import review
 from workup.core.case import Case, Source
+from workup.core.draws import seed_key
 from workup.core.episode import Ending, Episode
 from workup.core.errors import UserError
 from workup.core.ports import Doctor, Environment
@@ -24,7 +25,7 @@ from workup.methods import craft
 from workup.methods.base.outcome import accuracy
 from workup.metrics.facts import scored
 from workup.rl.interaction import Interaction
-from workup.rl.rollout import Play, ToPlay, rollout, seed_key
+from workup.rl.rollout import Play, ToPlay, rollout
 from workup.rl.running import run_to_end
 from workup.roles.judges.exact import ExactJudge
 from workup.runs import Record

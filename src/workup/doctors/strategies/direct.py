@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from workup.core.case import Case
+from workup.core.draws import seed_key
 from workup.core.episode import Message, Turn
 from workup.core.ports import Act, Doctor, Environment, Sampling
 from workup.doctors.strategies import Driven, Strategy
 from workup.doctors.strategies.framing import Begun, Framable, around, framed
 from workup.doctors.strategies.prompting import ANSWER, nudged
-from workup.rl.rollout import TokenDoctor, seed_key
+from workup.rl.rollout import TokenDoctor
 
 
 def opened(policy: Driven, environment: Environment, settings: Framable) -> Doctor:

@@ -8,11 +8,11 @@ from typing import Any
 
 from ray.exceptions import RayError
 
+from workup.core.draws import seed_key
 from workup.core.errors import RolloutError, WorkupError
 from workup.core.ports import Sampling
 from workup.models.remote import Drawn, KnownModel, RemotePolicy
 from workup.models.samplers import How
-from workup.rl.rollout import seed_key
 
 PATIENCE = 600.0  # seconds for one completion
 EPISODE = "episode"  # names an episode to verl's router, beside what vLLM is asked

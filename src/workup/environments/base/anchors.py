@@ -16,10 +16,10 @@ import numpy as np
 
 from workup.core.case import Case, Evidence, Item, Knowledge, Source, evidence_of
 from workup.core.channel import Channel, Statement, heard, settled
+from workup.core.draws import seed_key
 from workup.core.episode import DIAGNOSE, Completion, Episode, Message, Turn
 from workup.core.ports import Act, Environment, Sampling
 from workup.core.text import tagged
-from workup.rl.rollout import seed_key
 
 Known = Callable[[Case], Evidence]
 Write = Callable[[str, str], str]  # kind of action, content → its text in the environment's grammar

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from workup.core.case import Case, Source
+from workup.core.draws import seed_key
 from workup.core.lazy import Lazy
-from workup.rl.rollout import seed_key
 
 
 def partial(case: Case, share: float, seed: int = 0) -> Case:

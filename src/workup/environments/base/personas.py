@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from workup.core.case import Case
+from workup.core.draws import seed_key
 from workup.core.errors import unknown
-from workup.rl.rollout import seed_key
 
 _LETTERS = (
     {

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from workup.core.case import Case, Source
+from workup.core.draws import seed_key
 from workup.core.episode import ASK, Completion, Message, Turn
 from workup.core.ports import Act, Doctor, Environment, Sampling
 from workup.environments.base.anchors import Known, told
 from workup.retrieval.hpo.rankings import NAMED, Ranking, Rankings
-from workup.rl.rollout import seed_key
 
 NONE = "unknown"  # what is named where a ranking is empty
 

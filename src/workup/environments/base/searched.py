@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from workup.core.case import Case, Evidence, Knowledge, Passage, Source, SourceLibrary, evidence_of
+from workup.core.draws import seed_key
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Doctor, Environment, Retriever
@@ -30,7 +31,6 @@ from workup.retrieval import brought, open_retriever, words
 from workup.retrieval.batching import BatchedRetriever
 from workup.retrieval.hpo.rankings import Rankings
 from workup.retrieval.provenance import without_own
-from workup.rl.rollout import seed_key
 
 if TYPE_CHECKING:
     from workup.retrieval.index import Index

@@ -10,6 +10,7 @@ import numpy as np
 
 from workup.core.case import Case, Evidence, Knowledge, Source
 from workup.core.channel import Channel
+from workup.core.draws import seed_key
 from workup.core.episode import DIAGNOSE, Action, Completion, Message, Observation, Turn
 from workup.core.ports import Act, Sampling
 from workup.environments.base.anchors import BayesDiagnoser, headings
@@ -21,7 +22,6 @@ from workup.environments.base.queries import (
     random_queries,
 )
 from workup.environments.base.searching import SEARCH, SEPARATOR, SearchGrammar
-from workup.rl.rollout import seed_key
 
 _EQUAL = 1e-9  # probabilities this near are equal
 

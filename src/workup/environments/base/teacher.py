@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workup.core.case import Case, Item, Source
+from workup.core.draws import seed_key
 from workup.core.episode import DIAGNOSE, Completion, Ending, Message, Turn
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Act, Demonstration, Doctor, Environment, Sampling, Teaching
 from workup.core.text import neutralise
-from workup.rl.rollout import Play, ToPlay, rollout, seed_key
+from workup.rl.rollout import Play, ToPlay, rollout
 from workup.rl.running import run_to_end
 
 _BLANK = "\0"  # what no diagnosis is called

@@ -18,10 +18,10 @@ from pydantic import Field
 
 from workup.core.case import Case, Fact, Kind, Source
 from workup.core.channel import Channel, Dose
+from workup.core.draws import seed_key
 from workup.core.episode import Observation, Turn
 from workup.environments.base.encounter import EncounterSettings
 from workup.environments.base.lexical import chinese
-from workup.rl.rollout import seed_key
 
 UNSURE = "I am not sure."
 UNSURE_CHINESE = "我不确定。"

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from workup.core.case import Case, Fact
 from workup.core.case import Source as CaseSource
+from workup.core.draws import seed_key
 from workup.core.episode import Message
 from workup.core.errors import UserError
 from workup.core.leaks import WITHHELD
@@ -28,7 +29,6 @@ from workup.environments.base.withheld import Withholding
 from workup.environments.exams.exam_base import Exam, ExamBase, PositiveShare
 from workup.environments.exams.exam_terms import Named, common, key, read, synonyms
 from workup.models.structured import ask
-from workup.rl.rollout import seed_key
 from workup.roles.fence import clean, fenced, numbered
 
 ResultSource = Literal["record", "base", "generated", "none", "refused"]

@@ -13,12 +13,13 @@ from typing import Any
 
 from datasets import Dataset
 
+from workup.core.draws import seed_key
 from workup.core.episode import Ending, Episode
 from workup.core.errors import UserError
 from workup.interop.adapters.bench import Bench, messages
 from workup.models.local import LocalPolicy
 from workup.rl.interaction import Interaction
-from workup.rl.rollout import Play, TokenDoctor, ToPlay, play_all, seed_key
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, play_all
 from workup.rl.running import run_to_end
 from workup.rl.samples import spoken
 from workup.runs import Record

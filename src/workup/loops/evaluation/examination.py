@@ -12,6 +12,7 @@ from itertools import islice
 
 from workup.cases.files import evenly_spaced
 from workup.core.case import Case, Source
+from workup.core.draws import seed_key
 from workup.core.episode import Ending, Episode
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import (
@@ -32,7 +33,7 @@ from workup.environments.consultation import Consultation
 from workup.metrics.extra import Measure, MeasuredWorld, Models, Values, open_measures, take
 from workup.metrics.prices import costs
 from workup.metrics.reading import reader_of
-from workup.rl.rollout import Play, ToPlay, check_failures, rollout, seed_key
+from workup.rl.rollout import Play, ToPlay, check_failures, rollout
 from workup.rl.running import run_to_end
 from workup.roles.judges.verdicts import Verdicts
 from workup.runs import Record, Run

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from workup.cases.files import evenly_spaced
+from workup.core.draws import seed_key
 from workup.core.episode import Episode
 from workup.core.errors import UserError
 from workup.core.lazy import Lazy
@@ -33,7 +34,6 @@ from workup.loops.frame import evaluate
 from workup.loops.supporting import SupportingRoles
 from workup.metrics.conformal import need, threshold
 from workup.report.live import Live
-from workup.rl.rollout import seed_key
 from workup.runs import Run
 from workup.runs.estimates import value
 from workup.runs.settings import StoppingSettings

@@ -14,10 +14,11 @@ from typing import Any
 from workup.cases.balance import balanced
 from workup.cases.order import Order
 from workup.core.case import Source
+from workup.core.draws import seed_key
 from workup.core.episode import Episode, Sample, Score
 from workup.core.ports import LIVE, Environment, Instruments, Policy
 from workup.core.stages import GrpoStage
-from workup.rl.rollout import Play, TokenDoctor, ToPlay, check_failures, play_all, seed_key
+from workup.rl.rollout import Play, TokenDoctor, ToPlay, check_failures, play_all
 from workup.rl.samples import sample
 from workup.roles.judges.verdicts import Verdicts
 from workup.runs import Record

@@ -14,12 +14,13 @@ from typing import Any
 
 from workup.cases.order import Order
 from workup.core.case import Case
+from workup.core.draws import seed_key
 from workup.core.episode import Ending, Episode, Sample, Score
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import LIVE, Environment, Instruments, Pair, Policy, Sampling, alone
 from workup.core.stages import Choice, Explored, SearchStage, Trial
 from workup.loops.training.collect import mean
-from workup.rl.rollout import TokenDoctor, check_failures, seed_key
+from workup.rl.rollout import TokenDoctor, check_failures
 from workup.rl.samples import imitated, spoken
 from workup.roles.judges.verdicts import Verdicts
 from workup.runs import Record, Run

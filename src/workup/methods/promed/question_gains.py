@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from workup.core.case import Case, Fact
+from workup.core.draws import seed_key
 from workup.core.episode import Episode
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Environment, Scorer, ScoreRequest
@@ -28,7 +29,6 @@ from workup.methods.promed.shapley import (
     uniform,
 )
 from workup.methods.promed.understanding import Understanding
-from workup.rl.rollout import seed_key
 
 Facts = Literal["hidden", "all"]
 FactOrder = Literal["permutation", "canonical"]

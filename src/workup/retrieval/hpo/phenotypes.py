@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
 from workup.core.case import Passage
+from workup.core.draws import seed_key
 from workup.retrieval.hpo.ontology import ABNORMALITY
 from workup.retrieval.hpo.release import Annotation, HpoRelease
 from workup.retrieval.index import Index
 from workup.retrieval.provenance import rests_on, subject
-from workup.rl.rollout import seed_key
 
 Array = NDArray[np.float64]
 NOBODYS: frozenset[str] = frozenset()

@@ -23,6 +23,7 @@ from workup.cases import open_source
 from workup.cases.catalogue import built_in
 from workup.cases.files import existing
 from workup.core.case import Case, Source
+from workup.core.draws import seed_key
 from workup.core.errors import CaseError, RolloutError
 from workup.core.ports import Model
 from workup.core.statistics import SHARE, Estimate, interval
@@ -37,7 +38,6 @@ from workup.environments.exams.rages import (
     ResultSource,
 )
 from workup.report.sheets import Sheet
-from workup.rl.rollout import seed_key
 from workup.rl.running import run_to_end
 from workup.roles.judges.exact import DIFFERENCE
 from workup.studies.base.result import DASH, Result, Section, percent, sheet
