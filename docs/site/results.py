@@ -12,6 +12,7 @@ it has two comments; what stands between them is rendered:
     <!-- result NAME+NAME table 1 -->                the first table of studies, below each other
     <!-- result NAME table 1 columns 1 3 4 -->       some of its columns
     <!-- result NAME table 1 wide 4 -->              column 4, by rows and columns of the first two
+    <!-- result NAME table 2 again -->               without the line on its origin, told above
     <!-- result claims -->                           all papers, with the number of each verdict
     <!-- end of result -->
 
@@ -126,6 +127,8 @@ def _tables(results: Sequence[Mapping[str, Any]], place: int, how: Sequence[str]
     if any(each["headings"] != headings for each in tables):
         raise UserError(f"table {place} has other columns in one of these results")
     rows = [row for each in tables for row in each["rows"]]
+    told_above = how[-1:] == ["again"]
+    how = how[: len(how) - told_above]
     if how[:1] == ["wide"]:
         across = list(dict.fromkeys(row[1] for row in rows))
         cells = {(row[0], row[1]): row[int(how[1]) - 1] for row in rows}
@@ -136,7 +139,7 @@ def _tables(results: Sequence[Mapping[str, Any]], place: int, how: Sequence[str]
         kept = [int(each) - 1 for each in how[1:]]
         headings, rows = [headings[k] for k in kept], [[row[k] for k in kept] for row in rows]
         words = sum(k < words for k in kept)
-    notes = [f"`{each['command']}`, {_by(each)}." for each in results]
+    notes = [] if told_above else [f"`{each['command']}`, {_by(each)}." for each in results]
     return "\n\n".join([_markdown(headings, rows, words), *notes])
 
 
