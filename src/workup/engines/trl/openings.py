@@ -23,7 +23,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 SDPA = "sdpa"
 CALL = {"cpu": 4e6, "cuda": 2e9}
-"""Multiplications of one layer that cost as much as one more call of attention, by device."""
+"""Multiplications of one layer that cost as much as one more call of attention, by device.
+
+That of a GPU is a guess: with it SmolLM2 is trained on padded rows there."""
 
 LAYER = 12
 """Multiplications of one layer per token, in squares of the hidden size."""
