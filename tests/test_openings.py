@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config
 
 from workup.core.episode import Sample
+from workup.core.errors import WorkupError
 from workup.engines.settings import EngineSettings
 from workup.engines.trl import openings
 from workup.engines.trl.batches import padded, policy_parts
@@ -135,6 +136,26 @@ def test_other_attention_and_sliding_windows_are_trained_on_padded_rows() -> Non
     model.config = Qwen2Config(
         use_sliding_window=True, sliding_window=8, max_window_layers=0, num_hidden_layers=2
     )
+    assert not able(model)
+
+
+def test_layers_that_hand_nothing_on_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the pass by their signature, after it by what attended."""
+    model = engine_world.model()
+    assert able(model)
+    layer = type(model.model.layers[0].self_attn)
+    whole = layer.forward
+    with scoring(model), attending(), torch.no_grad():
+        alike = Openings(TREE, CPU)
+        scored(model, TREE, alike)
+        alike.check(model, 0)
+        with pytest.raises(WorkupError, match="0 of 2 layers of Qwen3ForCausalLM"):
+            alike.check(model, alike.calls)
+
+    def closed(self: Any, hidden_states: Any, position_embeddings: Any) -> Any:
+        return whole(self, hidden_states, position_embeddings, None)
+
+    monkeypatch.setattr(layer, "forward", closed)
     assert not able(model)
 
 

@@ -9,6 +9,7 @@ the tokens of other rows.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -20,6 +21,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from workup.core.errors import WorkupError
 
 SDPA = "sdpa"
 CALL = {"cpu": 4e6, "cuda": 2e9}
@@ -73,6 +76,16 @@ class Openings:
             **{"attention_mask": mask, "openings": self},
         }
 
+    def check(self, model: Any, before: int) -> None:
+        """Raises WorkupError unless every layer attended once since `calls` was `before`."""
+        layers = model.config.get_text_config().num_hidden_layers
+        if self.calls - before != layers:
+            raise WorkupError(
+                f"{self.calls - before} of {layers} layers of {type(model).__name__} attended as "
+                "asked, so its log-probabilities would be wrong; load it with "
+                'attn_implementation="eager"'
+            )
+
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> Tensor:
         """Causal attention within each row: (1, T, heads, size) from (1, heads, T, size) each.
 
@@ -116,7 +129,8 @@ def worth(saved: int, rows: int, model: Any, device: torch.device) -> bool:
 def able(model: Any) -> bool:
     """Whether the model's attention is the one that is replaced, and every token sees all before.
 
-    A model with sliding windows or another attention is trained on padded rows.
+    A model with sliding windows, with another attention, or whose layers hand no keywords on is
+    trained on padded rows.
     """
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -124,7 +138,16 @@ def able(model: Any) -> bool:
     plain = kinds == {"full_attention"} and (
         window is None or not getattr(config, "use_sliding_window", True)
     )
-    return bool(plain and config._attn_implementation == SDPA)
+    attention = [each for each in model.modules() if hasattr(each, "layer_idx")]
+    handed = all(_takes_more(each) for each in (model.base_model, *attention))
+    layers = len(attention) >= config.num_hidden_layers
+    return bool(plain and layers and handed and config._attn_implementation == SDPA)
+
+
+def _takes_more(module: Any) -> bool:
+    """Whether its forward pass takes any keyword."""
+    kinds = (each.kind for each in inspect.signature(type(module).forward).parameters.values())
+    return inspect.Parameter.VAR_KEYWORD in kinds
 
 
 @contextmanager

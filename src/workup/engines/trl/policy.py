@@ -173,10 +173,13 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
             entropy=compute_entropy,
             differentiable=self._entropy_bonus_enabled,
         )
+        calls = 0 if alike is None else alike.calls
         with self.accelerator.autocast():
             found = model(
                 **({"input_ids": input_ids} if alike is None else alike.inputs()), wanted=wanted
             )
+        if alike is not None:
+            alike.check(self.accelerator.unwrap_model(model), calls)
 
         def spread(values: Tensor) -> Tensor:
             empty = torch.zeros(input_ids.shape, device=values.device, dtype=values.dtype)
