@@ -50,6 +50,7 @@ DAMAGED = {
     "mimiciv": ("mimic/hosp/labevents.csv.gz", 0),
     "mmlu": ("test/anatomy_test.csv", 3),
     "nejmqa": ("psychiatry.csv", 3),
+    "phenobrain": ("phenobrain.json", 3),
     "phenopackets": ("store/G0/phenopackets/p3.json", 0),
     "pubmedqa": ("ori_pqal.json", 3),
     "rarearena": ("RDS.json", 3),

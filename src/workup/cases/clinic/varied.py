@@ -27,7 +27,8 @@ _ORDER = 2  # tells the draw of the options' order from the draws of patient and
 def varied(source: Source, subset: str, how: str) -> Source:
     """`source`, the clinic of that subset, told otherwise. Raises UserError for an unknown way."""
     if how not in VARIANTS:
-        raise unknown(f"option of clinic:{subset}", how, (*VARIANTS, "renamed"))
+        known = [f"{subset}#{each}" for each in (*VARIANTS, "renamed")]
+        raise unknown("clinic", f"{subset}#{how}", known)
 
     def side(patients: Sequence[Case]) -> Sequence[Case]:
         assert isinstance(patients, Patients)  # the clinic's own, which know their places

@@ -10,7 +10,12 @@ publication is known of any patient.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
 
 from workup.cases.datasets.phenopackets import PublishedPatient, case_of
 from workup.cases.files import ALL, Split, checked, existing, held_out, parse_json, view_of
@@ -23,31 +28,33 @@ FILES = ("phenobrain*.json",)
 
 _LEAST = 2  # terms: one opens the encounter, another can be found
 _MOST = 50_000_000  # bytes of the file
+_BETWEEN = " \t\r\n,"  # what stands between two rows
 
 
-class _PhenoBrain(BaseModel):
-    rows: list[tuple[list[str], list[str]]] = Field(max_length=100_000)
+class _Patient(BaseModel):
+    """A row of the file."""
+
+    row: tuple[list[str], list[str]]
 
 
 def open(rest: str, split: Split, errors: RowErrors) -> Source:
-    """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, field)."""
+    """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, line, field)."""
     place, view = view_of(rest, "phenobrain", [ALL])
     path = existing(place)
     if path.is_dir() or path.stat().st_size > _MOST:
         raise UserError(f"{path} is no file of PhenoBrain's: name its JSON file")
-    read = parse_json(path.read_text(encoding="utf-8", errors="replace"), file=path)
-    if not isinstance(read, list):
-        raise CaseError("is no list of [[terms], [codes]].", file=path)
-    rows = checked(_PhenoBrain, {"rows": read}, file=path, line=None).rows
     sides: tuple[list[Case], list[Case]] = ([], [])
     skipped = 0
-    for number, (terms, codes) in enumerate(rows, 1):
+
+    def read(found: tuple[int, Any]) -> Case | None:
+        """A patient's case; None with too little for one."""
+        line, row = found
+        terms, codes = checked(_Patient, {"row": row}, file=path, line=line).row
         present = dict(zip(terms, terms, strict=True))
         if len(present) < _LEAST or not codes:
-            skipped += 1
-            continue
+            return None
         patient = PublishedPatient(
-            id=f"{path.stem}-{number}",
+            id=f"{path.stem}-{errors.rows}",
             sex="",
             age="",
             present=present,
@@ -55,8 +62,13 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
             disease=(codes[0], codes[0]),
             publications=[],
         )
-        case, _ = case_of(patient, codes)
-        sides[view == ALL or held_out(split, codes[0])].append(sound(case, file=path))
+        return sound(case_of(patient, codes)[0], file=path, line=line)
+
+    for _, case in errors.read(_rows(path), read):
+        if case is None:
+            skipped += 1
+        else:
+            sides[view == ALL or held_out(split, case.truth.diagnosis)].append(case)
     if not any(sides):
         raise errors.nothing(UserError(f"{place} has no patient with at least {_LEAST} findings."))
     notes = (
@@ -66,3 +78,19 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
         "PhenoBrain's public test set, Apache-2.0; terms of the Human Phenotype Ontology.",
     )
     return Source(f"phenobrain:{rest}", *sides, notes=notes, undivided=True)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Any]]:
+    """(line, value) of every row of the file's list. Raises CaseError for another file."""
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    if not isinstance(parse_json(text, file=path), list):
+        raise CaseError("is no list of [[terms], [codes]].", file=path)
+    decode, line, before = json.JSONDecoder().raw_decode, 1, 0
+    at = text.index("[") + 1
+    while text[at] != "]":
+        if text[at] in _BETWEEN:
+            at += 1
+            continue
+        line, before = line + text.count("\n", before, at), at
+        value, at = decode(text, at)
+        yield line, value

@@ -139,15 +139,13 @@ def able(model: Any) -> bool:
         window is None or not getattr(config, "use_sliding_window", True)
     )
     attention = [each for each in model.modules() if hasattr(each, "layer_idx")]
-    handed = all(_takes_more(each) for each in (model.base_model, *attention))
+    forwards = [inspect.signature(type(m).forward) for m in (model.base_model, *attention)]
+    handed = all(
+        any(each.kind is each.VAR_KEYWORD for each in forward.parameters.values())
+        for forward in forwards
+    )
     layers = len(attention) >= config.num_hidden_layers
     return bool(plain and layers and handed and config._attn_implementation == SDPA)
-
-
-def _takes_more(module: Any) -> bool:
-    """Whether its forward pass takes any keyword."""
-    kinds = (each.kind for each in inspect.signature(type(module).forward).parameters.values())
-    return inspect.Parameter.VAR_KEYWORD in kinds
 
 
 @contextmanager
