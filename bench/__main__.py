@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.figures import HEADINGS, rows, table
-from workup.runs.machine import MADE, versions
+from workup.runs.machine import origin, versions
 
 NAMES = (
     "rollout",
@@ -70,10 +70,9 @@ def main() -> None:
     console.print(table(figures))
     if arguments.json:
         command = shlex.join(["python", "-m", "bench", *arguments.names])
-        made = versions({}, command)
         kept = {
             "command": command,
-            "made": {key: made[key] for key in MADE if made[key] is not None},
+            "made": origin(versions({}, command)),
             "figures": [asdict(f) | {"met": f.met} for f in figures],
             "tables": [{"title": "", "headings": HEADINGS, "rows": rows(figures), "words": 1}],
         }

@@ -38,7 +38,7 @@ from workup.metrics.known import metric
 from workup.report.seeds import grouped
 from workup.report.tables import gap_text, signed
 from workup.runs import Run
-from workup.runs.machine import MADE
+from workup.runs.machine import origin
 from workup.runs.summary import describe_seeds
 from workup.runs.words import DASH, cell, number, plus_minus
 from workup.studies.claims.decided import CANNOT, NOT_RUN
@@ -93,7 +93,7 @@ def _pooled(runs: Sequence[Run]) -> dict[str, Any]:
     first = runs[0].versions
     return {
         "command": first["command"],
-        "made": {key: first[key] for key in MADE if first.get(key) is not None},
+        "made": origin(first),
         "seeds": [run.seed for run in runs],
         "learning": [(run.summary or {}).get("learning", {}).get("verdict") for run in runs],
         "doctors": doctors,

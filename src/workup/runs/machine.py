@@ -54,6 +54,11 @@ def versions(
     }
 
 
+def origin(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Of `versions` the parts that a published figure is kept with, those that are known."""
+    return {key: found[key] for key in MADE if found.get(key) is not None}
+
+
 def _version(library: str) -> str | None:
     try:
         return metadata.version(library)

@@ -40,7 +40,7 @@ from workup.retrieval.hpo.phenotypes import (
 )
 from workup.retrieval.hpo.release import DATABASE, HpoRelease
 from workup.retrieval.index import Index
-from workup.studies.base.beside import compared
+from workup.studies.base.beside import PLACES, compared
 from workup.studies.base.published import read
 from workup.studies.base.result import DASH, Result, Section, for_each, left_out, plain, sheet
 from workup.studies.base.task import Names, SourceSettings, Study, StudyTask
@@ -54,7 +54,6 @@ UNTOLD = "all annotations, patients without a known publication"
 EXCLUDING = "likelihood ratio, excluded findings too"
 RANKERS = (SIMILAR, RATIO, EXCLUDING, WORDS)
 
-PLACES = (1, 3, 10)
 
 UNNAMED = "its truth has no id of OMIM"
 UNKNOWN = "its disease is not annotated in the release"

@@ -28,12 +28,12 @@ from workup.retrieval.hpo.ontology import Ontology
 from workup.retrieval.hpo.phenotypes import LikelihoodRatio, PatientFindings, Profiles, ordered
 from workup.retrieval.hpo.release import DATABASE
 from workup.studies.base import plots
+from workup.studies.base.beside import PLACES
 from workup.studies.base.result import Result, Section, for_each, plain, sheet
 from workup.studies.base.task import SourceSettings, Study, StudyTask
 
 GREEDY, ONE, RANDOM = "greedy", "greedy, one finding an answer", "random questions"
 TOLD, ALL = "findings told at random", "all findings told"
-PLACES = (1, 3, 10)
 SHOWN = (0, 1, 3, 5, 10)  # questions of the table
 
 DOCTORS = (GREEDY, ONE, RANDOM, TOLD, ALL)

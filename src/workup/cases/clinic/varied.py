@@ -1,9 +1,10 @@
 """The clinic's patients told otherwise: in other words, or with diseases to choose from.
 
-`clinic:s#reworded` has the patients of `clinic:s`. Each finding that has several wordings is told
-in the next one. With `clinic:s#options` every case lists all diseases as options, in an order drawn
-for the case; with `clinic:s#options,reordered` they stand in the reverse of that order. Ids are
-those of the plain clinic, so that results are paired patient by patient.
+`clinic:s#reworded` has the patients of `clinic:s` with other sentences for the same findings: where
+one is told "The patient reports fever.", the other is told "The patient complains of fever.". With
+`clinic:s#options` every case lists all diseases as options, in an order drawn for the case; with
+`clinic:s#options,reordered` they stand in the reverse of that order. Ids are those of the plain
+clinic, so that results are paired patient by patient.
 """
 
 from __future__ import annotations

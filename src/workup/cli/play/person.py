@@ -227,8 +227,8 @@ class Person:
         found = {
             part: [
                 item
-                for item, own in zip(self.items, self._words, strict=True)
-                if item in self._search(part) and (part == wanted or len(part) > 3 or part in own)
+                for item in self._search(part)
+                if part == wanted or len(part) > 3 or part in words(f"{item.name} {item.question}")
             ]
             for part in (wanted, *wanted.split())
             if part

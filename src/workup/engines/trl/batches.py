@@ -89,9 +89,10 @@ def policy_parts(
     Then rows that begin alike stand together, else rows of similar length.
     """
     plain = split(samples, limit, key=lambda sample: len(sample.tokens))
-    if openings.able(model):
+    columns = sum(len(chunk) * max(len(s.tokens) for s in chunk) for chunk in plain)
+    # Less is saved than there is: most batches of a tiny model are left at that.
+    if openings.worth(columns, len(samples), model, device) and openings.able(model):
         alike = split(samples, limit, key=lambda sample: tuple(sample.tokens))
-        columns = sum(len(chunk) * max(len(s.tokens) for s in chunk) for chunk in plain)
         saved = columns - sum(openings.total([s.tokens for s in chunk]) for chunk in alike)
         if openings.worth(saved, len(samples), model, device):
             made = [Openings([s.tokens for s in chunk], device) for chunk in alike]

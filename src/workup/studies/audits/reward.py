@@ -62,7 +62,7 @@ class Settings(StudySettings):
 
 @dataclass(frozen=True)
 class ForgersPlace:
-    """Where a method is played: its encounter, its cases, and whoever scores an episode."""
+    """Where forged episodes are played: a method's environment, and the source of its cases."""
 
     environment: Environment
     source: Source
@@ -93,18 +93,18 @@ class ForgersPlace:
 Said = Callable[[ForgersPlace, Case], list[str]]
 
 
-def _wrong(stage: ForgersPlace, case: Case) -> list[str]:
-    return [stage.ends(stage.wrong(case))]
+def _wrong(place: ForgersPlace, case: Case) -> list[str]:
+    return [place.ends(place.wrong(case))]
 
 
-def _asked(stage: ForgersPlace, case: Case) -> list[str]:
-    return [stage.asks(case), *_wrong(stage, case)]
+def _asked(place: ForgersPlace, case: Case) -> list[str]:
+    return [place.asks(case), *_wrong(place, case)]
 
 
 def _beside(
     tag: str, text: Callable[[ForgersPlace, Case], str], *, asked: bool = False
 ) -> tuple[Said, Said]:
-    """A block before the wrong diagnosis, in one turn, and the same with nothing said in it.
+    """A turn with a `<tag>` block and a wrong diagnosis, and its counterpart with an empty claim.
 
     With `asked` it stands after a request that finds something.
     """
@@ -120,7 +120,7 @@ def _beside(
 
 
 def _answer(text: Callable[[ForgersPlace, Case], str]) -> Said:
-    return lambda stage, case: [stage.ends(text(stage, case))]
+    return lambda place, case: [place.ends(text(place, case))]
 
 
 def _findings(case: Case) -> str:
@@ -159,11 +159,11 @@ FORGERIES: Mapping[str, tuple[Said, Said]] = {
 def _ranked(names: Callable[[ForgersPlace, Case], Sequence[str]], tests: bool = False) -> Said:
     """A list in the first turn, then the wrong diagnosis; `tests` are all ordered or none."""
 
-    def said(stage: ForgersPlace, case: Case) -> list[str]:
-        world = stage.environment
+    def said(place: ForgersPlace, case: Case) -> list[str]:
+        world = place.environment
         assert isinstance(world, EvidenceSeeking)
-        ordered = [item.name for item in stage.source.items] if tests else []
-        return [world.write_lists(names(stage, case), ordered), *_wrong(stage, case)]
+        ordered = [item.name for item in place.source.items] if tests else []
+        return [world.write_lists(names(place, case), ordered), *_wrong(place, case)]
 
     return said
 
@@ -258,7 +258,7 @@ def plan_of(method: str, settings: Settings) -> Plan:
 
 
 def scorers_of(plan: Plan, policy: str) -> Mapping[str, Scorer]:
-    """Whoever gives the log-probabilities that the reward reads; nobody where it reads none."""
+    """The models whose log-probabilities the reward reads; empty where it reads none."""
     names = plan.scoring.scorers if plan.scoring else ()
     if not names:
         return {}
@@ -292,7 +292,7 @@ async def _worth(examination: Examination, verdicts: Verdicts, record: Record) -
 
 def audit(method: str, plan: Plan, settings: Settings, tick: Callable[[], None]) -> list[ForgedPay]:
     """What one method pays, forgery by forgery."""
-    stage = ForgersPlace(plan.environment, plan.source)
+    place = ForgersPlace(plan.environment, plan.source)
     forged = {**FORGERIES, **(RANKED if isinstance(plan.environment, EvidenceSeeking) else {})}
     examination = replace(
         plan.examination,
@@ -302,10 +302,10 @@ def audit(method: str, plan: Plan, settings: Settings, tick: Callable[[], None])
     ids: list[str] = []
     columns: dict[str, list[tuple[Any, Any]]] = {name: [] for name in forged}
     for case in chosen(plan, settings.n):
-        said = [side(stage, case) for sides in forged.values() for side in sides]
+        said = [side(place, case) for sides in forged.values() for side in sides]
         worth = run_to_end(paid(examination, case, said))
-        for place, name in enumerate(forged):
-            columns[name].append((worth[2 * place], worth[2 * place + 1]))
+        for name, pair in zip(forged, zip(worth[::2], worth[1::2], strict=True), strict=True):
+            columns[name].append(pair)
         ids.append(case.id)
         tick()
     return [_row(method, name, columns[name], ids, settings.seed) for name in forged]

@@ -20,7 +20,7 @@ from workup.core.statistics import Estimate
 from workup.report.rendering import render
 from workup.report.sheets import Sheet
 from workup.runs.files import clear_errors, write_whole
-from workup.runs.machine import MADE, versions
+from workup.runs.machine import origin, versions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -118,8 +118,10 @@ class Result(ABC):
         return {**own, **to_jsonable_python(self.figures(), inf_nan_mode="null")}
 
     def tables_as_json(self) -> list[dict[str, Any]]:
-        """Every table as it is printed: its title, headings and rows; the first `words` columns
-        name a row."""
+        """Every printed table, as JSON: `title`, `headings`, `rows` of text, and `words`.
+
+        The first `words` columns name a row; the others are figures.
+        """
         return [
             {
                 "title": each.title,
@@ -138,11 +140,10 @@ class Result(ABC):
         """
         with clear_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        made = versions({}, command)
         numbers = {
             "study": name,
             "command": command,
-            "made": {key: made[key] for key in MADE if made[key] is not None},
+            "made": origin(versions({}, command)),
             **self.as_json(),
             "tables": self.tables_as_json(),
         }

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from workup.runs.machine import MADE, command, versions
+from workup.runs.machine import command, origin, versions
 from workup.runs.words import duration
 from workup.studies.claims import decided
 from workup.studies.claims.decided import ClaimFinding, Ended
@@ -151,8 +151,7 @@ def made(runs: Sequence[Ended]) -> Mapping[str, Any]:
 
     `commit` is that of the runs; all of them where they differ.
     """
-    found = versions({})
-    kept = {name: found[name] for name in MADE if found.get(name) is not None}
+    kept = origin(versions({}))
     if commits := sorted({run.commit[:9] for run in runs if run.commit}):
         kept["commit"] = ", ".join(commits)
     return {**kept, "ended": datetime.now(UTC).isoformat(timespec="seconds")}

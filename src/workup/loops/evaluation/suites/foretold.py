@@ -81,7 +81,7 @@ def _roles(evaluation: Evaluation, episodes: int, turns: int) -> float:
 
 
 def lines(loads: Sequence[Foretold], values: Mapping[str, Any]) -> list[str]:
-    """What a user reads of it: sizes, money beside the budget, and time."""
+    """The estimate as lines of text: episodes and calls, price beside the budget, time."""
     calls, episodes = (sum(getattr(each, k) for each in loads) for k in ("calls", "episodes"))
     price, most = (sum(getattr(each, k) for each in loads) for k in ("price", "most"))
     told = [f"ahead   {episodes:,} episodes, at most {calls:,} calls of the doctors"]
