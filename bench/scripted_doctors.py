@@ -41,11 +41,14 @@ class Knowing:
         self.normal = {text: each.name for each in findings for text in each.absent}
 
     def evidence(self, said: str, *, whole: bool) -> Evidence:
-        """The findings in a text; of a `whole` record those not in it are normal."""
-        present = {name for text, name in self.told.items() if text in said}
-        absent = {name for text, name in self.normal.items() if text in said} - present
-        every = {item.name for item in self.source.items}
-        normal = every - present if whole else absent
+        """The findings in a text, in a fixed order; of a `whole` record those not in it are normal.
+
+        The order decides which queries are made of them.
+        """
+        present = dict.fromkeys(name for text, name in self.told.items() if text in said)
+        absent = dict.fromkeys(name for text, name in self.normal.items() if text in said)
+        silent = [item.name for item in self.source.items] if whole else absent
+        normal = [name for name in silent if name not in present]
         return {**dict.fromkeys(normal, ()), **{name: (f"{name}:yes",) for name in present}}
 
     def best(self, evidence: Evidence) -> str:
