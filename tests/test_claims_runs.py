@@ -19,7 +19,7 @@ from workup.cli.claims import seconds
 from workup.core.errors import UserError
 from workup.studies import claims
 from workup.studies.claims.queue import PROGRAM, ClaimRun, Queue
-from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
+from workup.studies.claims.trial import ClaimsPlan, ClaimTrial, meaning
 
 FILE = """
 paper: Toy
@@ -30,6 +30,11 @@ setups:
     scales: {tiny: {words: "--cases clinic:s max_tokens=8 steps=3 sft.steps=6 batch=2 group=2
       evaluation.cases=12 evaluation.untrained=false"}}
     elsewhere: {brief: environment.max_turns=3 evaluation.cases=12 evaluation.anchors=false}
+  again:
+    about: "Crit again, said in another order"
+    arms: {same: craft --cases clinic:s}
+    scales: {tiny: {words: "steps=3 max_tokens=8 sft.steps=6 batch=2 group=2
+      evaluation.cases=12 evaluation.untrained=false"}}
 claims:
   - {id: asks, place: Table 1, says: "Crit asks more", setup: clinic, measure: questions,
      better: crit, than: outcome, margin: 0.5, reported: 1.2}
@@ -37,6 +42,8 @@ claims:
      better: crit, than: outcome, lower: true}
   - {id: doctor, place: Table 1, says: "The greedy doctor is better", setup: clinic,
      measure: accuracy, better: crit @ greedy information, than: crit}
+  - {id: shared, place: Table 1, says: "So it is with the same run", setup: again,
+     measure: accuracy, better: same @ greedy information, than: same}
   - {id: brief, place: Table 2, says: "It asks less where it may ask less", setup: clinic,
      measure: questions, better: crit @ brief, than: crit, lower: true}
   - {id: faster, place: Fig. 1, says: "It learns faster", setup: clinic, measure: reward,
@@ -96,6 +103,8 @@ def test_a_file_is_run_interrupted_and_run_on(toy: Path, tmp_path: Path, call: C
     assert by_id["doctor"]["verdict"] == "undecided, 2 of at least 3 seeds"
     assert by_id["doctor"]["difference"]["mean"] > 0.3
     assert by_id["doctor"]["difference"]["seeds"] == 2
+    assert by_id["shared"]["difference"] == by_id["doctor"]["difference"]
+    assert not (tmp_path / "out" / "again").exists(), "what trains the same is trained once"
     assert by_id["brief"]["ours"] <= 2
     assert by_id["brief"]["difference"]["seeds"] == 2
     assert by_id["faster"]["difference"]["patients"] == 0
@@ -172,7 +181,7 @@ def test_mistakes_are_told_in_one_line(words: Sequence[str], said: str, call: Ca
         ("better: crit, than: 0.5", "better: crti, than: 0.5", "did you mean 'crit'"),
         ("id: fewer", "id: asks", "'asks' stands twice"),
         ("better: crit, than: outcome, curve: true", "curve: true", "better, than is missing"),
-        ("curve: true", "curv: true", "claims.4.curv"),
+        ("curve: true", "curv: true", "claims.5.curv"),
         ("arms: {", 'arms: {odd: "craft \'", ', "as a shell reads it"),
     ],
 )
@@ -197,10 +206,10 @@ def test_every_built_in_claim_is_listed(call: Call) -> None:
 
 
 def test_times_are_read() -> None:
-    assert [seconds(text) for text in (None, "90s", "30m", "2h", "1.5h")] == [
-        *(None, 90, 1800, 7200, 5400)
+    assert [seconds(text) for text in (None, "90s", "30m", "2h", "1.5h", "2h10m")] == [
+        *(None, 90, 1800, 7200, 5400, 7800)
     ]
-    for text in ("2", "h", "-1h", "0h", "1e3h", "2d"):
+    for text in ("", "2", "h", "-1h", "0h", "1e3h", "2d", "10m2h", "2h 10"):
         with pytest.raises(UserError):
             seconds(text)
 
@@ -220,8 +229,8 @@ PAPER = claims.Paper.model_validate(
     {
         "paper": "Two",
         "setups": {
-            name: {"about": name, "arms": {"a": "craft"}, "scales": {"tiny": {"words": ""}}}
-            for name in ("first", "second")
+            name: {"about": name, "arms": {"a": f"craft {own}"}, "scales": {"tiny": {"words": ""}}}
+            for name, own in {"first": "lr=1e-3", "second": "lr=2e-3"}.items()
         },
         "claims": [
             {"id": name, "place": "", "says": "", "setup": name, "better": "a", "than": 0.5}
@@ -250,6 +259,16 @@ def test_seeds_are_added_where_the_effect_could_not_be_found() -> None:
     found = order({"first": 0.9, "second": 1.1}, 3, most=6)
     assert found[6:] == ["second/a-3", "second/a-4", "second/a-5"]
     assert order({"first": 0.9, "second": 1.0}, 3, most=6)[6:] == []
+
+
+def test_commands_that_train_the_same_are_one_run() -> None:
+    words = ["craft", "--cases", "clinic:s", "steps=9", "steps=0"]
+    assert meaning(words) == meaning(["craft", "steps=0", "--cases", "clinic:s"])
+    for other in (["craft", "--cases", "clinic:m", "steps=0"], ["outcome", *words[1:]], words[:-1]):
+        assert meaning(other) != meaning(words)
+    harder = ClaimsPlan(claims.read("craft"), "tiny", Path("x"), 8)
+    assert harder.run("harder", "crit", 4) == harder.run("clinic", "crit", 4)
+    assert harder.run("harder", "crit-m", 4).out == Path("x/harder/crit-m-4")
 
 
 def test_only_names_claims_and_set_ups() -> None:

@@ -23,7 +23,7 @@ PaperName = Annotated[
         autocompletion=complete.papers,
     ),
 ]
-UNITS = {"s": 1, "m": 60, "h": 3600}
+UNITS = (3600, 60, 1)  # seconds of an hour, a minute, a second
 
 
 def claims(
@@ -42,7 +42,7 @@ def claims(
         int, typer.Option(min=0, help="so many where --seeds are too few for the paper's effect")
     ] = 0,
     budget: Annotated[
-        str | None, typer.Option(help="stop in time, as in 30m or 2h; the same command goes on")
+        str | None, typer.Option(help="stop in time, as in 30m or 2h10m; the same command goes on")
     ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="runs at once [default: one for each core]")
@@ -87,13 +87,16 @@ def claims(
 
 
 def seconds(text: str | None) -> float | None:
-    """The seconds of "90s", "30m", "2h" or "1.5h"; None for None. Raises UserError."""
+    """The seconds of "90s", "30m", "1.5h" or "2h10m"; None for None. Raises UserError."""
     if text is None:
         return None
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh])", text.strip())
-    if found is None or float(found[1]) == 0:
-        raise UserError(f"--budget {text}: write a time, as in 90s, 30m or 2h")
-    return float(found[1]) * UNITS[found[2]]
+    number = r"\d{1,6}(?:\.\d{1,3})?"
+    found = re.fullmatch(rf"(?:({number})h)?(?:({number})m)?(?:({number})s)?", text.strip())
+    parts = found.groups("0") if found else ()
+    total = sum(float(part) * unit for part, unit in zip(parts, UNITS, strict=False))
+    if not total:
+        raise UserError(f"--budget {text}: write a time, as in 90s, 30m or 2h10m")
+    return total
 
 
 def _settings(words: list[str] | tuple[str, ...]) -> list[str]:

@@ -31,7 +31,7 @@ class Deciding:
     plan: ClaimsPlan
     queue: Queue
     console: Console
-    _read: dict[Path, Ended] = field(default_factory=dict)
+    _read: dict[tuple[str, Path], Ended] = field(default_factory=dict)
 
     @cached_property
     def trial(self) -> ClaimTrial:
@@ -76,19 +76,19 @@ class Deciding:
         return [decided.finding(each, runs, problem) for each in self.plan.claims(setup)]
 
     def ended(self, setup: str) -> list[Ended]:
-        """The runs of a set-up that have ended; each is read once."""
+        """The runs of a set-up that have ended; each is read once for the set-up's claims."""
         found, claims = [], self.plan.claims(setup)
         for seed in self.plan.every_seed:
             for arm in self.plan.arms(setup):
                 out = self.plan.run(setup, arm, seed).out
-                if out not in self._read and summary_of(out) is not None:
+                if (setup, out) not in self._read and summary_of(out) is not None:
                     others = self.plan.elsewhere(setup, arm, seed)
                     if not all(job.ended or job in self.queue.failed for job in others.values()):
                         continue
                     places = {name: job.out for name, job in others.items() if job.ended}
-                    self._read[out] = decided.ended(out, arm, seed, claims, places)
-                if out in self._read:
-                    found.append(self._read[out])
+                    self._read[setup, out] = decided.ended(out, arm, seed, claims, places)
+                if (setup, out) in self._read:
+                    found.append(self._read[setup, out])
         return found
 
     def verdicts(self) -> ClaimVerdicts:
@@ -140,8 +140,8 @@ class Deciding:
         """Seconds that the runs of the plan will probably still take; 0 if nobody knows."""
         names = [name for name in self.plan.setups if name not in self.trial.problems]
         seeds = range(self.plan.first, self.plan.first + self.plan.seeds)
-        jobs = [job for name in names for job in self.plan.jobs(name, seeds)]
-        known = self._read.keys() | {job.out for job in self.queue.failed}
+        jobs = {job for name in names for job in self.plan.jobs(name, seeds)}
+        known = {out for _, out in self._read} | {job.out for job in self.queue.failed}
         open_ones = sum(job.out not in known and not job.ended for job in jobs)
         return open_ones * self.queue.length / self.queue.workers
 

@@ -105,11 +105,11 @@ class Queue:
         self.began = self.clock()
 
     def run(self, jobs: Sequence[ClaimRun], told: Callable[[ClaimRun], object]) -> None:
-        """Runs all `jobs`; `told` is called with each that has ended or failed.
+        """Runs all `jobs`, each once; `told` is called with each that has ended or failed.
 
         An interruption stops the processes, which keep what they have, and goes on to the caller.
         """
-        left = [job for job in jobs if not job.ended and job not in self.failed]
+        left = [job for job in dict.fromkeys(jobs) if not job.ended and job not in self.failed]
         try:
             while left or self._running:
                 while left and len(self._running) < self.workers and self.has_time():

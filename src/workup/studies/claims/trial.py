@@ -26,6 +26,20 @@ PAPER = "paper"
 START = "start"
 
 
+def meaning(words: Sequence[str]) -> tuple[str, Mapping[str, str]]:
+    """A method and its settings, the last of each: equal for commands that train the same.
+
+    >>> meaning(["craft", "--cases", "clinic:s", "steps=9", "steps=0"])
+    ('craft', {'--cases': 'clinic:s', 'steps': '0'})
+    """
+    method, *rest = words
+    found, left = {}, iter(rest)
+    for word in left:
+        key, _, value = (word, "", next(left, "")) if word[:2] == "--" else word.partition("=")
+        found[key] = value
+    return method, found
+
+
 @dataclass(frozen=True)
 class ClaimsPlan:
     """What is run: the claims of `paper` at one scale, seeds `first` … `first` + `seeds` − 1.
@@ -93,9 +107,16 @@ class ClaimsPlan:
         return found
 
     def run(self, setup: str, arm: str, seed: int) -> ClaimRun:
-        """One arm with one seed."""
-        out = self.folder / setup / f"{arm}-{seed}"
-        return ClaimRun(out, self.words(setup, arm, seed), f"{setup} {seed}")
+        """One arm with one seed: the run of the first set-up that trains just this."""
+        wanted = meaning(self.words(setup, arm, seed))
+        owner, name = next(
+            (each, other)
+            for each, its in self.setups.items()
+            for other in its.commands(self.scale)
+            if meaning(self.words(each, other, seed)) == wanted
+        )
+        out = self.folder / owner / f"{name}-{seed}"
+        return ClaimRun(out, self.words(owner, name, seed), f"{owner} {seed}")
 
     def words(self, setup: str, arm: str, seed: int) -> tuple[str, ...]:
         """What is typed behind `workup train`, but for the folder."""
