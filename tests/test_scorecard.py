@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 from serving import Server, serving
+from waiting import until
 
 from workup.cases import open_source
 from workup.cli import api
@@ -30,6 +33,7 @@ from workup.rl.rollout import Play, ToPlay, rollout
 from workup.rl.running import run_to_end
 from workup.roles.config import NAME
 from workup.runs import Run
+from workup.studies.claims.queue import PROGRAM
 
 ROOT = Path(__file__).parents[1]
 PRICE = {"input": 1.0, "output": 4.0}
@@ -119,6 +123,33 @@ def test_it_stops_within_the_budget_and_goes_on_without_paying_twice(
     assert max(asked.values()) <= 6, "equal requests of different patients and turns alone"
     with pytest.raises(UserError, match="small holds another exam or run"):
         played(words, ["renamed"], "small")
+
+
+def test_killed_in_the_middle_it_goes_on_and_pays_for_no_answer_twice(
+    scripted: Answer, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, only = ["endpoint:reader"], ["clinic s", "renamed"]
+    with serving(scripted) as server:
+        known(server, place)
+        whole = played(words, only, "whole")
+        needed = len(server.asked)
+        monkeypatch.setenv("WORKUP_CACHE", str(place / "another"))
+        stationed = [word for name in only for word in ("--station", name)]
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, "exam", *words, "--quick", *stationed, "--out", "cut"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        until(lambda: len(server.asked) >= needed + needed // 3, process)
+        process.kill()
+        process.communicate()
+        assert not Run.open("cut").summary
+        run = played(words, only, "cut")
+        # What was on its way when it was killed has no answer that could be kept.
+        assert needed <= len(server.asked) - needed <= needed + server.most
+    for title in ("Accuracy", "Form"):
+        assert figures(run, title) == figures(whole, title)
 
 
 def test_an_examiner_of_itself_is_told(scripted: Answer, place: Path) -> None:
