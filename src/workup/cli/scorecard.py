@@ -58,9 +58,7 @@ def exam(
     ] = False,
 ) -> None:
     """Examine models at fixed stations: a scorecard."""
-    from workup.loops.evaluation.suites import play
     from workup.report import live
-    from workup.runs.folder import is_run
 
     if quick and standard:
         raise UserError("--quick and --standard exclude each other; leave one out")
@@ -72,13 +70,18 @@ def exam(
     with live.show(as_json=as_json) as view:
         for note in asked.noted["notes"]:
             view.note(f"note    {note}")
-        if dry:
-            for line in play.foretell(play.Prepared.of(asked)):
-                view.note(line)
-            if is_run(folder):
-                view.note(f"ahead   {folder} exists: what was played there is not asked for again")
-            return
-        _go(asked, folder, view)
+        (_foretell if dry else _go)(asked, folder, view)
+
+
+def _foretell(asked: Any, folder: Path, view: Any) -> None:
+    """Shows calls, price and time."""
+    from workup.loops.evaluation.suites import play
+    from workup.runs.folder import is_run
+
+    for line in play.foretell(play.Prepared.of(asked)):
+        view.note(line)
+    if is_run(folder):
+        view.note(f"ahead   {folder} exists: what was played there is not asked for again")
 
 
 def _go(asked: Any, folder: Path, view: Any) -> None:
