@@ -26,7 +26,7 @@ from workup.environments.base.teacher import drawn_case
 from workup.environments.consultation import Consultation
 from workup.environments.library import Library
 from workup.retrieval import open_retriever
-from workup.retrieval.hpo.documents import Orphan, documents, naming
+from workup.retrieval.hpo.documents import OrphanetDisease, documents, naming
 from workup.retrieval.hpo.library import build
 from workup.retrieval.hpo.release import COLUMNS, INSTALLED, HpoRelease, folder_of
 from workup.retrieval.index import IndexSettings, manifest
@@ -149,13 +149,13 @@ def test_documents_are_apart_by_publications(opened: HpoRelease) -> None:
 
 def test_a_name_belongs_to_one_disease(opened: HpoRelease) -> None:
     orphanet = [
-        Orphan(
+        OrphanetDisease(
             id="ORPHA:1",
             label="Azure disease",
             synonyms=["Twin syndrome", "Shared", "BLUE DISEASE"],
             xref=[("OMIM", "2", "E "), ("OMIM", "3", "NTBT")],
         ),
-        Orphan(id="ORPHA:2", label="Shared", xref=[("OMIM", "1", "E"), (None, None, "")]),
+        OrphanetDisease(id="ORPHA:2", label="Shared", xref=[("OMIM", "1", "E"), (None, None, "")]),
     ]
     named = naming(opened, orphanet)
     assert named.others == {"OMIM:1": (), "OMIM:2": ("Azure disease",), "OMIM:3": (), "OMIM:4": ()}
