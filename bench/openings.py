@@ -57,7 +57,7 @@ def passes(
         logprobs: torch.Tensor = model(**given, wanted=ScoredTokens(parents, ids[r, c]))[0]
         if made is not None:
             made.check(model, calls)
-        (-logprobs.mean()).backward()
+        (-logprobs.mean()).backward()  # type: ignore[no-untyped-call]
         return logprobs.detach()
 
     return run
