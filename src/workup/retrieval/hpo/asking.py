@@ -95,7 +95,9 @@ class TermQuestions:
     def belief(self, findings: PatientFindings) -> Array:
         """P(d) for each disease; all as probable where no annotation is left of any."""
         scores = τ * self.ratio.scores(findings)
-        likely: Array = np.exp(scores - scores.max()) if scores.max() > -np.inf else scores * 0 + 1
+        if np.isneginf(scores).all():
+            scores = np.zeros_like(scores)
+        likely: Array = np.exp(scores - scores.max())
         likely /= likely.sum()
         return likely
 
