@@ -357,10 +357,9 @@ def _invalid(detail: ErrorDetails, file: Path, line: int | None, within: str) ->
 def view_of(rest: str, scheme: str, views: Sequence[str]) -> tuple[str, str]:
     """Splits `PLACE#VIEW` of a source's spec; the view is "" where none is asked for.
 
-    What is behind the last "#" is the view: a place may have one too. Raises UserError for a view
-    that is not among `views`.
+    Raises UserError for a view that is not among `views`.
     """
-    place, _, view = rest.rpartition("#") if "#" in rest else (rest, "", "")
+    place, _, view = rest.partition("#")
     if view and view not in views:
         raise unknown(f"view of {scheme}", view, views, more=f"as in '{scheme}:{place}#{views[0]}'")
     return place, view
