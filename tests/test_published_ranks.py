@@ -209,7 +209,7 @@ def test_findings_that_the_release_lacks_are_counted(tmp_path: Path) -> None:
     beside = compared(
         source, str(folder), [PublishedRanks("t", {"a": 1})], 9, 0, lambda total: lambda: None
     )
-    assert "1 of 2 findings are no abnormality of the release: no term ranks." in beside.notes()
+    assert any(note.startswith("1 of 2 findings are no abnormality") for note in beside.notes())
     alone = ranked(source, str(folder), 9, 0, lambda: None)
     assert any(note.startswith("1 of 4 findings are no abnormality") for note in alone.notes())
 

@@ -55,8 +55,8 @@ def answer(ontology: Ontology, case: Case, term: str) -> TermAnswer:
 class AskedTerms:
     """What a doctor knows of a patient: findings, denied terms, and columns that are settled.
 
-    A term is settled when it, or one that it is a kind of, was asked for and nothing is left to
-    tell of it: it is not asked for.
+    What is settled is not asked for, and adds nothing to the gain of wider terms: an answer told
+    all of it, or none can.
     """
 
     findings: PatientFindings

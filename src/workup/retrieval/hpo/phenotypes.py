@@ -153,7 +153,7 @@ class LikelihoodRatio:
     P(t | d) = P(a | d)·P(t) / P(a). ε draws the ratio of each finding towards 1.
     P(a) = (κ + Σ_d P(a | d)) / (1 + D) is the frequency over all D diseases, each as probable. An
     excluded finding counts (1 − P(t | d)) / (1 − P(t)), with P(t | d) = LR(t, d)·P(t), at most
-    1 − ε. So with ε = .95 it counts at most .05 nats, and the same for all diseases where
+    1 − ε. So with ε = .95 it tells two diseases apart by at most .05 nats, and not at all where
     P(t) ≥ .0526.
 
     Findings are no independent draws: several tell of one organ. So C counts what they share once.

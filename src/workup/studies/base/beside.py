@@ -288,8 +288,10 @@ def unread(profiles: Profiles, cases: Iterable[Case]) -> list[str]:
     """What a reader should know of findings that the release does not have."""
     terms = [fact.id for case in cases for fact in (*case.given, *case.truth.facts)]
     count = profiles.unknown(terms)
-    told = f"{count:,} of {len(terms):,} findings are no abnormality of the release: no term ranks."
-    return [told] if count else []
+    if not count:
+        return []
+    told = f"{count:,} of {len(terms):,} findings are no abnormality of the release"
+    return [f"{told}; they count nothing to rankers by terms."]
 
 
 def _ties(case: Case) -> tuple[str, ...]:
