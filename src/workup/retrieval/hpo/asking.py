@@ -55,8 +55,8 @@ def answer(ontology: Ontology, case: Case, term: str) -> TermAnswer:
 class AskedTerms:
     """What a doctor knows of a patient: findings, denied terms, and columns that are settled.
 
-    What is settled is not asked for, and adds nothing to the gain of wider terms: an answer told
-    all of it, or none can.
+    What is settled is not asked for, and adds nothing to the gain of wider terms: its answer is
+    known, or no question can mean it.
     """
 
     findings: PatientFindings
