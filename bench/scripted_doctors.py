@@ -1,14 +1,14 @@
 """A server with scripted doctors, for trials of `workup exam`: each is a model of that name.
 
-python bench/scripted_doctors.py [PORT] [SECONDS]
+python bench/scripted_doctors.py [PORT] [SECONDS]    PORT 8000, an answer after .1 s unless named
 
 - memoriser: knows the diseases of the built-in clinic by name, and reads nothing that it could look
   up; it asks what tells most
-- reader: knows no name; it searches for the patient's findings, and takes the disease whose
-  document lists most of them
+- reader: at a library it knows no name; it searches for the patient's findings, and takes the
+  disease whose document lists most of them. Elsewhere it is the memoriser
 - guesser: names the first disease that it knows
 
-They read chat messages alone, as any model does. An answer comes after SECONDS (0.1).
+They read chat messages alone, as any model does.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from workup.cases.clinic.patients import clinic
 from workup.core.case import Evidence
 
 PASSAGE = re.compile(r"\[\d+\] ([^\n]+)\n(?:Findings: )?([^\n<]*)")
+WAIT = 0.1  # seconds that an answer takes
 OPTION = re.compile(r"^([A-Z])\. (.+)$", re.MULTILINE)
 
 
@@ -140,7 +141,9 @@ def best_first(said: str, has: list[str]) -> list[tuple[str, float]]:
     for title, told in PASSAGE.findall(said):
         name = title.rpartition(": ")[2]
         fits = sum(f" {each}" in f" {told}".lower() for each in map(str.lower, has))
-        found[name] = found.get(name, 0.0) + fits - len(told.split(", ")) / 100
+        found[name] = (
+            found.get(name, 0.0) + fits - len(told.split(", ")) / 100
+        )  # of equals the shorter
     return sorted(found.items(), key=lambda each: -each[1])
 
 
@@ -171,5 +174,5 @@ class Scripted(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     PORT = int(sys.argv[1]) if len(sys.argv) > 1 else 8000
-    WAIT = float(sys.argv[2]) if len(sys.argv) > 2 else 0.1
+    WAIT = float(sys.argv[2]) if len(sys.argv) > 2 else WAIT
     ThreadingHTTPServer(("127.0.0.1", PORT), Scripted).serve_forever()

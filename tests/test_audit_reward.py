@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from io import StringIO
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
+from workup.cases import open_source
+from workup.core.case import Source
 from workup.core.episode import Batch, Score, Scores
 from workup.core.errors import UserError
 from workup.core.ports import Instruments
@@ -92,3 +95,32 @@ def test_a_method_without_a_reward_is_refused(
         audit(tmp_path, "reference-sft", "n=3")
     with pytest.raises(UserError, match="name a method"):
         audit(tmp_path, "n=3")
+
+
+def test_a_forgery_pays_by_more_than_one_case() -> None:
+    one = audited._row("m", "f", [(1.0, 0.0), (None, 0.0)], ["a", "b"], 0)
+    assert (one.more.n, one.more.missing, one.pays) == (1, 1, False)
+    assert audited._row("m", "f", [(1.0, 0.0), (1.0, 0.0)], ["a", "b"], 0).pays
+    assert not audited._row("m", "f", [(0.0, 0.0), (0.0, 0.0)], ["a", "b"], 0).pays
+    lost = audited._row("m", "f", [(None, None)], ["a"], 0)
+    found = audited.RewardAudit(("m",), "clinic:s", 1, 0, (lost,))
+    assert found.notes()[0] == "no forgery has two cases with a score"
+
+
+def test_cases_without_findings_are_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "bare.jsonl").write_text(
+        "".join(
+            f'{{"id": "c{k}", "presentation": "Pain.", "truth": {{"diagnosis": "gout"}}}}\n'
+            for k in range(9)
+        )
+    )
+    with pytest.raises(UserError, match="no training case has both findings and diseases"):
+        audit(tmp_path, "outcome", "n=3", f"cases=jsonl:{tmp_path}/bare.jsonl")
+
+
+def test_cases_are_spread_over_all_of_a_source() -> None:
+    cases = open_source("clinic:s", split=0).train[:80]
+    plan: Any = SimpleNamespace(source=Source("some", cases, (), (), ()), scoring=None)
+    places = [cases.index(case) for case in audited.chosen(plan, 5)]
+    assert len(places) == 5
+    assert (places[0] < 20, places[-1] >= 60) == (True, True)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from waiting import until
 from workup.cases import open_source
 from workup.cli import api
 from workup.cli.scorecard import exam
+from workup.core.episode import Ending
 from workup.core.errors import BudgetError, UserError
 from workup.environments.base.anchors import RandomDoctor
 from workup.environments.consultation import Consultation
@@ -28,11 +30,11 @@ from workup.loops.evaluation.suites import stations
 from workup.metrics.extra import MeasuredWorld, open_measures, take
 from workup.metrics.reading import reader_of
 from workup.report import scorecard
-from workup.report.suite import opened
+from workup.report.suite import Entrant, EvaluatedBenchmark, Table, opened
 from workup.rl.rollout import Play, ToPlay, rollout
 from workup.rl.running import run_to_end
 from workup.roles.config import NAME
-from workup.runs import Run
+from workup.runs import Outcome, Run
 from workup.studies.claims.queue import PROGRAM
 
 ROOT = Path(__file__).parents[1]
@@ -96,7 +98,7 @@ def test_a_memoriser_and_a_reader_get_the_scorecards_that_they_deserve(
     rights = [accuracy[s]["memoriser"]["mean"] - accuracy[s]["reader"]["mean"] for s in STATIONS]
     assert won["mean"] == pytest.approx(sum((each + 1) / 2 for each in rights) / 3)
     page = run.report.read_text()
-    assert "So it names what it remembers" in page
+    assert "So of its accuracy of 1.00 with the diseases&#39; own names, 1.00 was remem" in page
     assert "<script" not in page
     chosen = run.summary["scorecard"]["transcripts"]["memoriser"]
     assert {name: len(each) for name, each in chosen.items()} == dict(scorecard.SHOWN)
@@ -115,6 +117,10 @@ def test_it_stops_within_the_budget_and_goes_on_without_paying_twice(
         with Run.open("small") as run:
             assert "Not finished" in run.report.read_text()
         run = played(words, only, "small", budget=100.0)
+        revised = len(run.config["changed"])
+        assert len(played(words, only, "small", budget=100.0).config["changed"]) == revised
+        lower = played([*words, "budget=50"], only, "small")
+        assert lower.config["changed"][-1]["budget"] == 50
         asked = Counter(json.dumps(body, sort_keys=True) for body in server.asked)
     assert set(figures(run, "Accuracy")) == {*only}
     spent = sum(row["cost"] for row in run.summary["calls"])
@@ -182,6 +188,9 @@ def test_an_examiner_of_itself_is_told(scripted: Answer, place: Path) -> None:
         (["random doctr"], {"station": ["clinic s"]}, "Did you mean 'random doctor'"),
         (["endpoint:x"], {"station": ["clinic z"]}, "no station 'clinic z'. Did you mean"),
         (["endpoint:x"], {"cases": "jsonl:none.jsonl"}, "none.jsonl"),
+        (["endpoint:x"], {"station": ["MediQ"]}, "MediQ: it needs files"),
+        (["smollm2", "roles=endpoint:x"], {"station": ["manner"]}, "roles.patient=endpoint:NAME"),
+        (["endpoint:a_b", "endpoint:a-b"], {}, "would share the folder a-b"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_written(
@@ -204,6 +213,60 @@ def test_what_is_foretold_is_at_most_what_is_asked(
         assert server.asked == []
         played(["endpoint:reader"], ["clinic s"], "one")
         assert 0 < len(server.asked) <= 66
+
+
+@pytest.mark.parametrize(
+    ("named", "renamed", "said"),
+    [
+        ([1, 1, 1, 1], [None] * 4, "remembered cannot be told: its episodes failed"),
+        ([0, 0, 0, 0], [0, 0, 0, 0], "remembered cannot be told: it is right with neither names"),
+        ([1, 1, 0, 1], [1, 0, 1, 1], "remembered is not shown: the interval"),
+        (
+            [1] * 20,
+            [0] * 15 + [1] * 5,
+            "its accuracy of 1.00 with the diseases' own names, .75 was",
+        ),
+    ],
+)
+def test_what_is_said_of_remembering_says_what_was_measured(
+    named: list[int | None], renamed: list[int | None], said: str, tmp_path: Path
+) -> None:
+    card, doctor = made_card({"named": named, "renamed": renamed}, tmp_path)
+    assert said in " ".join(card.short(doctor))
+
+
+def test_failed_episodes_are_in_no_other_figure(tmp_path: Path) -> None:
+    card, _ = made_card({"named": [1, 0, None, None, None], "renamed": [1]}, tmp_path)
+    (form,) = (part for part in card.parts() if part.title == "Form")
+    rows: Any = {row.name: row.figures[1].estimate for row in form.rows}
+    assert rows["failed"].mean == pytest.approx((3 / 5 + 0) / 2)
+    assert rows["wrong diagnosis"].mean == pytest.approx((1 / 2 + 0) / 2)
+    assert (rows["no diagnosis"].mean, rows["no diagnosis"].n) == (0, 3)
+
+
+def made_card(
+    stations_of: dict[str, list[int | None]], folder: Path
+) -> tuple[scorecard.Scorecard, Entrant]:
+    """The card of one doctor: right, wrong or failed (None) at each case of each station."""
+    listed = [
+        EvaluatedBenchmark(name, "in-domain", "", "", "named" if name == "renamed" else "", "x")
+        for name in stations_of
+    ]
+    runs: Any = {}
+    for name, values in stations_of.items():
+        rows = [
+            Outcome(
+                *(f"c{k}", "gout", "", 0, Ending.FAILED if right is None else Ending.DIAGNOSED),
+                *(None if right is None else bool(right), 1, None, {}, {}),
+            )
+            for k, right in enumerate(values)
+        ]
+        run = SimpleNamespace(
+            outcomes=lambda _, rows=rows: rows, anchors=(), report=folder / name / "report.html"
+        )
+        runs[name] = (run, "mine")
+    doctor = Entrant("mine", runs, 0)
+    return scorecard.Scorecard(Table(listed, [doctor]), folder), doctor
 
 
 def test_stations_are_pairs_of_the_same_patients() -> None:

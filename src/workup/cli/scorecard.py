@@ -58,7 +58,6 @@ def exam(
     ] = False,
 ) -> None:
     """Examine models at fixed stations: a scorecard."""
-    from workup.loops.evaluation.suites import play
     from workup.report import live
 
     if quick and standard:
@@ -71,21 +70,28 @@ def exam(
     with live.show(as_json=as_json) as view:
         for note in asked.noted["notes"]:
             view.note(f"note    {note}")
-        if dry:
-            for line in play.foretell(play.Prepared.of(asked)):
-                view.note(line)
-            return
-        _go(asked, folder, budget, view)
+        (_foretell if dry else _go)(asked, folder, view)
 
 
-def _go(asked: Any, folder: Path, budget: float | None, view: Any) -> None:
+def _foretell(asked: Any, folder: Path, view: Any) -> None:
+    """Shows calls, price and time."""
+    from workup.loops.evaluation.suites import play
+    from workup.runs.folder import is_run
+
+    for line in play.foretell(play.Prepared.of(asked)):
+        view.note(line)
+    if is_run(folder):
+        view.note(f"ahead   {folder} exists: what was played there is not asked for again")
+
+
+def _go(asked: Any, folder: Path, view: Any) -> None:
     """Starts the exam, or goes on with it."""
     from workup.loops.evaluation.suites import play
     from workup.runs.folder import is_run
 
     try:
         if is_run(folder):
-            play.resume(folder, view, _changes(folder, asked.noted, budget))
+            play.resume(folder, view, _changes(folder, asked.noted, asked.values.get("budget")))
         else:
             play.start(asked, folder, view)
     except BudgetError as error:
@@ -118,7 +124,7 @@ def _asked(
     from workup.loops.evaluation.suites import stations
     from workup.loops.evaluation.suites.play import Asked
     from workup.roles.config import Config
-    from workup.roles.endpoint import ENDPOINT
+    from workup.runs.settings import in_full
 
     if not doctors:
         raise UserError("workup exam: name a model, as in workup exam endpoint:mine")
@@ -126,16 +132,22 @@ def _asked(
     if environment and cases is None:
         raise UserError("environment=… is for your own cases: name them, as in --cases jsonl:FILE")
     own, told = stations.own_station(cases, environment) if cases else (None, [])
-    roles = {**Config.find(None).roles, **values.get("roles", {})}
+    roles = {**Config.find(None).roles, **in_full(values.get("roles"))}
     suite, left = stations.exam(size, data=bool(data), roles=roles, own=own, only=only)
-    if any(doctor.startswith(ENDPOINT) for doctor in doctors):
-        values.setdefault("max_tokens", THINKING)
     settled = {key: value for key, value in values.items() if key != "budget"}
     noted = {"version": suite.version, "size": size, "doctors": list(doctors), "cases": cases}
     noted |= {"data": str(data or ""), "only": list(only), "settings": settled}
     noted |= {"notes": [*told, *(f"left out, {line}" for line in left)]}
     place = None if data is None else str(data)
-    return Asked("exam", doctors, values, place, partial=True, made=suite, noted=noted)
+    thinking = {"max_tokens": THINKING}
+    return Asked(
+        "exam",
+        *(doctors, values, place),
+        partial=True,
+        of_endpoints=thinking,
+        made=suite,
+        noted=noted,
+    )
 
 
 def _changes(folder: Path, noted: Mapping[str, Any], budget: float | None) -> dict[str, Any]:
@@ -145,8 +157,10 @@ def _changes(folder: Path, noted: Mapping[str, Any], budget: float | None) -> di
 
     with Run.open(folder) as run:
         kept, arms = run.config.get(EXAM), run.config.get("arms", ())
+        last = [each["budget"] for each in run.config.get("changed", ()) if "budget" in each][-1:]
     if kept is None or {**kept, "notes": ()} != {**noted, "notes": ()}:
         raise UserError(f"{folder} holds another exam or run; choose another --out")
-    if budget is None or all(arm["settings"]["budget"] == budget for arm in arms):
+    before = last or list({arm["settings"]["budget"] for arm in arms})
+    if budget is None or before == [budget]:
         return {}
     return {"budget": budget}

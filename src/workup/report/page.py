@@ -33,6 +33,7 @@ from workup.report.transcripts import Player
 from workup.runs import Run, warnings
 from workup.runs.files import write_whole
 from workup.runs.rising import told
+from workup.runs.settings import flat
 from workup.runs.words import adds_up, duration, in_order
 
 ENDING_CLASS = dict(zip(Ending, ("e-diagnosed", "e-turns", "e-tokens", "e-failed"), strict=True))
@@ -259,15 +260,6 @@ def _transcripts(run: Run, ends: Ends, withheld: bool) -> dict[str, Any]:
         "withheld": withheld,
         **transcripts.legend(meetings),
     }
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings as ("reward.alpha", 1.0) pairs."""
-    for name, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _files(run: Run) -> Iterator[tuple[str, str]]:

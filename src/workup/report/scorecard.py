@@ -27,6 +27,7 @@ from workup.report.transcripts import Meeting, OutcomeGroup
 from workup.runs import Outcome, Run
 from workup.runs.estimates import difference, value
 from workup.runs.files import write_whole
+from workup.runs.settings import flat
 from workup.runs.words import DASH, plus_minus, share
 
 ALPHA, LEAST = 0.1, 9  # 1 − the promised coverage; calibration cases that promise anything
@@ -77,7 +78,11 @@ class Scorecard:
         return [each for each in self.table.entrants if not each.anchor]
 
     def ends(self, station: str) -> tuple[Entrant | None, Entrant | None]:
-        """The lowest anchor of a station, and the highest that sees no more than a doctor does."""
+        """The lowest anchor of a station, and the highest that sees no more than a doctor does.
+
+        Anchors stand in rising order. The one that reads everything is the highest only where no
+        more than one other plays.
+        """
         here = {each.label: each for each in self.table.entrants if station in each.runs}
         order = dict.fromkeys(a for each in here.values() for a in each.runs[station][0].anchors)
         own = [here[label] for label in order if label in here]
@@ -190,12 +195,14 @@ class Scorecard:
         return ScoreRow(title, about, [ScoreFigure(""), *made, ScoreFigure("")])
 
     def _covered(self, entrant: Entrant, station: str) -> ScoreFigure:
-        known = [
-            (score, o.case_id)
-            for o in entrant.outcomes.get(station, ())
-            if (score := value(o, LOG_SCORE.name)) is not None
-        ]
-        held, tested = known[::2], known[1::2]
+        known: dict[str, list[float]] = {}
+        for o in entrant.outcomes.get(station, ()):
+            if (score := value(o, LOG_SCORE.name)) is not None:
+                known.setdefault(o.case_id, []).append(score)
+        scored = [(score, case) for case, scores in known.items() for score in scores]
+        calibrating = set([*known][::2])
+        held = [each for each in scored if each[1] in calibrating]
+        tested = [each for each in scored if each[1] not in calibrating]
         if len(held) < LEAST or not tested:
             return ScoreFigure(DASH)
         limit = threshold([score for score, _ in held], ALPHA)
@@ -214,10 +221,12 @@ class Scorecard:
         found = []
         for one, other in combinations(self.doctors, 2):
             values, cases = [], []
-            for station in one.runs.keys() & other.runs.keys():
-                theirs = {o.case_id: value(o, "accuracy") for o in other.outcomes[station]}
+            for station in (each for each in one.runs if each in other.runs):
+                theirs = {
+                    (o.case_id, o.sample): value(o, "accuracy") for o in other.outcomes[station]
+                }
                 for o in one.outcomes[station]:
-                    mine, their = value(o, "accuracy"), theirs.get(o.case_id)
+                    mine, their = value(o, "accuracy"), theirs.get((o.case_id, o.sample))
                     if mine is not None and their is not None:
                         values.append((mine - their + 1) / 2)
                         cases.append((station, o.case_id))
@@ -240,9 +249,11 @@ class Scorecard:
             told.append(f"Above the lowest reference at {sum(ahead)} of {len(ahead)} stations.")
         for each in self.table.benchmarks:
             gap = self._lost(doctor, each).estimate if each.against else None
-            if gap is None or not (gap.low > 0 or gap.high < 0):
-                if gap is not None and each.name == RENAMED:
-                    told.append("Whether it read or remembered: no difference is shown.")
+            if gap is None:
+                continue
+            if not (gap.low > 0 or gap.high < 0):
+                if each.name == RENAMED:
+                    told.append(f"Whether it read or remembered {self._untold(doctor, each)}.")
                 continue
             verb = "lower" if gap.mean > 0 else "higher"
             size, *ends = (share(abs(v)) for v in (gap.mean, gap.low, gap.high))
@@ -250,8 +261,22 @@ class Scorecard:
                 f"With {each.gap} its accuracy is {verb} by {size} [{', '.join(sorted(ends))}]."
             )
             if each.name == RENAMED and gap.mean > 0:
-                told.append("So it names what it remembers, and not what it read.")
+                level = doctor.level(each.against, "accuracy")
+                assert level is not None  # the gap is made of it
+                told.append(
+                    f"So of its accuracy of {share(level.mean)} with the diseases' own names, "
+                    f"{share(gap.mean)} was remembered and not read."
+                )
         return told
+
+    def _untold(self, doctor: Entrant, renamed: EvaluatedBenchmark) -> str:
+        """What to say where no loss is shown: that there was none to show, or none was seen."""
+        levels = [doctor.level(name, "accuracy") for name in (renamed.against, renamed.name)]
+        if None in levels:
+            return "cannot be told: its episodes failed"
+        if not any(each.mean for each in levels if each):
+            return "cannot be told: it is right with neither names"
+        return "is not shown: the interval of the difference holds 0"
 
     def chosen(self, doctor: Entrant) -> list[tuple[str, list[tuple[str, str]]]]:
         """Ten episodes by rule, as (station, case): the worst, the typical, the best.
@@ -318,7 +343,11 @@ _FORMS: Sequence[tuple[str, str, Callable[[Outcome], float | None]]] = (
     (
         "no diagnosis",
         "episodes that ran out of turns or tokens",
-        lambda o: _ended(o, Ending.OUT_OF_TURNS, Ending.OUT_OF_TOKENS),
+        lambda o: (
+            None
+            if o.ending == Ending.FAILED
+            else _ended(o, Ending.OUT_OF_TURNS, Ending.OUT_OF_TOKENS)
+        ),
     ),
     (
         "failed",
@@ -352,7 +381,8 @@ def _quality(o: Outcome) -> tuple[float, ...]:
     """The order of episodes, the worst first."""
     told = o.measures.get("informed")
     unread = o.measures.get("malformed") or 0.0
-    return (float(bool(o.correct)), _ended(o), -unread, told or 0.0, -o.questions)
+    least = -math.inf if told is None else told
+    return (float(bool(o.correct)), _ended(o), -unread, least, -o.questions)
 
 
 # --- summary.json and the page --------------------------------------------------------------------
@@ -410,6 +440,11 @@ def build(run: Run, *, transcripts: bool = False) -> Path:
         "Models": ", ".join(each.label for each in card.doctors),
         "Stations": f"{len(run.config['benchmarks'])}, version {exam['version']}, {exam['size']}",
         "Seed": str(run.seed),
+        **(
+            {"Settings": changed}
+            if (changed := ", ".join(f"{name}={each}" for name, each in flat(exam["settings"])))
+            else {}
+        ),
         "Started": str(run.versions.get("started", ""))[:16].replace("T", " "),
     }
     content = {

@@ -15,10 +15,9 @@ from os.path import commonprefix
 from typing import Any
 
 from workup.core.errors import UserError
-from workup.report.page import flat
 from workup.runs import Run
 from workup.runs.policies.unseen import played_cases, start_of
-from workup.runs.settings import CHANGEABLE, CHANGEABLE_ENDPOINT
+from workup.runs.settings import CHANGEABLE, CHANGEABLE_ENDPOINT, flat
 
 MOST = 3  # settings that a name may hold
 TRAINED = (".", "policy")  # where in a run folder its trained policy lies

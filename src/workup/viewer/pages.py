@@ -10,12 +10,13 @@ from workup.core.case import Case
 from workup.core.episode import DIAGNOSE
 from workup.metrics.known import metric
 from workup.report import meanings
-from workup.report.page import flat, title
+from workup.report.page import title
 from workup.report.tables import Ends, calls, headline, level
 from workup.report.transcripts import VERDICTS, Meeting, TranscriptEpisode, legend, side
 from workup.runs import Record, Run, warnings
 from workup.runs.files import DamagedError
 from workup.runs.record import turns_of
+from workup.runs.settings import flat
 from workup.runs.store import KEY, as_written
 from workup.runs.words import DASH, adds_up, duration, in_order, number
 from workup.viewer import drawing, progress, tokens

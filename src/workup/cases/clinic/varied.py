@@ -22,7 +22,7 @@ from workup.core.lazy import Lazy
 
 REWORDED, CHOICES, REORDERED = "reworded", "options", "options,reordered"
 VARIANTS = (REWORDED, CHOICES, REORDERED)
-_ORDER = 2  # tells the draw of the options' order from the draws of patient and names
+_ORDER = 2  # in the seed: no other draw of a patient has it
 
 
 def varied(source: Source, subset: str, how: str) -> Source:
@@ -46,7 +46,7 @@ def varied(source: Source, subset: str, how: str) -> Source:
 
 
 @lru_cache
-def _next(subset: str) -> Mapping[str, str]:
+def next_wording(subset: str) -> Mapping[str, str]:
     """Each sentence of a finding → the finding's next one."""
     found: dict[str, str] = {}
     for finding in clinic(subset).tables.findings:
@@ -56,13 +56,15 @@ def _next(subset: str) -> Mapping[str, str]:
 
 
 def _reworded(subset: str, case: Case) -> Case:
-    words = _next(subset)
+    words = next_wording(subset)
 
     def told(facts: Sequence[Fact]) -> tuple[Fact, ...]:
+        # What is no sentence of a finding, such as age and sex, has no other wording.
         return tuple(replace(fact, text=words.get(fact.text, fact.text)) for fact in facts)
 
     given, facts = told(case.given), told(case.truth.facts)
-    presentation = f"{given[0].text} {given[2].text}"
+    age, _, complaint = given
+    presentation = f"{age.text} {complaint.text}"
     truth = replace(case.truth, facts=facts, record=recorded(presentation, facts))
     return replace(case, presentation=presentation, given=given, truth=truth)
 

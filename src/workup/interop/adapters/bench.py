@@ -88,10 +88,10 @@ class Bench:
         outside = {"outside": {"base_url": "http://127.0.0.1/v1", "model": "outside"}}
         values = {**settings, "endpoints": {**outside, **settings.get("endpoints", {})}}
         roles = settings.get("roles", {})
-        suite, notes = stations.exam(size, data=bool(data), roles=roles, only=[station])
-        found, lacks = placed(suite, station, data) if suite.benchmarks else ({}, [])
+        suite, _ = stations.exam(size, data=bool(data), roles=roles, only=[station])
+        found, lacks = placed(suite, station, data)
         if not found:
-            raise UserError("; ".join([*notes, *map(str, lacks)]))
+            raise UserError("; ".join(map(str, lacks)))
         asked = Asked(station, ["endpoint:outside"], values, data, noted={"size": size})
         (arm,) = all_arms(asked, suite, found)
         opened = Evaluation.of(with_user_config(PolicySettings, arm.values), token_hex(8))

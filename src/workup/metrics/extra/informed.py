@@ -14,7 +14,7 @@ from workup.metrics.extra import Measure, MeasuredWorld, Values
 from workup.metrics.metric import ANY, PAGED, Metric
 from workup.metrics.reading import reader_of
 
-LEAST = 1e-6  # what a smaller probability counts as
+LEAST = 1e-6  # what a smaller probability counts as, so that one question is worth 20 bits at most
 METRICS = (
     Metric(
         "informed",
@@ -34,7 +34,7 @@ def open_in(option: str, world: MeasuredWorld) -> Measure:
     reader = reader_of(source, environment)
 
     async def measure(episode: Episode, correct: bool) -> Values:
-        """informed: any real number, in bits."""
+        """informed: from −20 to 20 bits a question; log2 of `LEAST` is −19.9."""
         truth, past = episode.case.truth.diagnosis, episode.gathered
         if reader is None or not past or truth not in reader.knowledge.diagnoses:
             return {"informed": None}

@@ -1,14 +1,16 @@
-"""What a reward pays for forged episodes, which found nothing and name a wrong diagnosis.
+"""What a reward pays for forged episodes: tricks that deserve nothing, and no right diagnosis.
 
-Every forgery has a counterpart: an episode that does the same without the trick. What a forgery is
+Every forgery has a counterpart: an episode without the trick, which asks as much that finds
+something and names a wrong diagnosis. What a forgery is
 paid more than its counterpart is undeserved. Forged texts go through the environment's own parse
 and replies, and then through the judge and the reward of a training run.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import Any
@@ -43,6 +45,7 @@ WING = "clinic:pathology"  # the cases of methods whose doctor orders examinatio
 STATEMENTS = 400  # of a dumped graph
 NOTHING = "Nothing is certain yet."
 LEAST = 1e-9  # a smaller difference is rounding
+LOOKED = 4  # times as many cases are looked at as are played: some have nothing to be found
 
 
 class Settings(StudySettings):
@@ -72,15 +75,20 @@ class ForgersPlace:
         return self.environment.write(DIAGNOSE, ", ".join(answer))
 
     def wrong(self, case: Case) -> str:
-        """A disease that the case is not, and that nothing speaks for."""
+        """A disease that the case is not, and that nothing speaks for. Raises UserError."""
         near = {case.truth.diagnosis, *case.truth.differentials, *case.truth.aliases}
-        return next(name for name in self.source.diagnoses if name not in near)
+        for name in self.source.diagnoses:
+            if name not in near:
+                return name
+        raise UserError(f"{self.source.name}: no disease is listed that {case.id} could not be")
 
     def asks(self, case: Case) -> str:
-        """A request that finds something."""
+        """A request that finds something. Raises UserError where nothing can be asked for."""
         items = {item.name: item for item in self.source.items}
-        item = next(items[fact.item] for fact in case.truth.facts if fact.item in items)
-        return self.environment.write(item.kind.value, item.name)
+        for fact in case.truth.facts:
+            if (item := items.get(fact.item)) is not None:
+                return self.environment.write(item.kind.value, item.name)
+        raise UserError(f"{self.source.name}: nothing of {case.id} can be asked for by name")
 
     def graph(self) -> str:
         """Every statement behind the library, or that the source's names make."""
@@ -178,7 +186,7 @@ RANKED: Mapping[str, tuple[Said, Said]] = {
         _ranked(lambda s, c: [s.wrong(c)]),
     ),
     "ranks a vague group": (
-        _ranked(lambda s, c: [f"{c.category} tumour"]),
+        _ranked(lambda s, c: [f"{c.category or 'a'} tumour"]),
         _ranked(lambda s, c: [s.wrong(c)]),
     ),
     "orders everything": (
@@ -201,8 +209,8 @@ class ForgedPay:
     @property
     def pays(self) -> bool:
         """Whether it is paid more than its counterpart: the interval, or all cases, lie above 0."""
-        sure = clear(self.more) or self.more.low != self.more.low  # NaN: all are alike
-        return sure and self.more.mean > LEAST
+        alike = self.more.n > 1 and math.isnan(self.more.low)  # no variance: no interval
+        return (clear(self.more) or alike) and self.more.mean > LEAST
 
 
 @dataclass(frozen=True)
@@ -243,13 +251,16 @@ class RewardAudit(Result):
             for row in self.rows
             if row.more.missing
         ]
-        return [*(pay or ["nothing undeserved pays"]), *lost]
+        known = any(row.more.n > 1 for row in self.rows)
+        none = ["nothing undeserved pays"] if known else ["no forgery has two cases with a score"]
+        return [*(pay or none), *lost]
 
 
 def plan_of(method: str, settings: Settings) -> Plan:
     """The method's environment, judge and reward, as a training run has them. Raises UserError."""
     usual = WING if load(method).environment["name"] == "evidence" else "clinic:s"
     values = {"method": method, "cases": settings.cases or usual, "seed": settings.seed}
+    values["warm_start"] = False  # nothing is trained, so that no case has to be demonstrated
     given = {"reward": settings.reward} if settings.reward else {}
     plan = Plan.of(with_user_config(TrainingSettings, {**values, **given}), token_hex(8))
     if plan.scoring is None:
@@ -267,7 +278,9 @@ def scorers_of(plan: Plan, policy: str) -> Mapping[str, Scorer]:
     return dict.fromkeys(names, scorer)
 
 
-async def paid(examination: Examination, case: Case, said: Sequence[Sequence[str]]) -> list[Any]:
+async def paid(
+    examination: Examination, case: Case, said: Sequence[Sequence[str]]
+) -> list[float | None]:
     """The return of every forged episode of a case, None where one failed."""
     verdicts = Verdicts(examination.judge, examination.settle)
     records = []
@@ -290,8 +303,10 @@ async def _worth(examination: Examination, verdicts: Verdicts, record: Record) -
     return found.score.total if found.score else None
 
 
-def audit(method: str, plan: Plan, settings: Settings, tick: Callable[[], None]) -> list[ForgedPay]:
-    """What one method pays, forgery by forgery."""
+def audit(
+    method: str, plan: Plan, cases: Sequence[Case], settings: Settings, tick: Callable[[], None]
+) -> list[ForgedPay]:
+    """What one method pays on these cases, forgery by forgery."""
     place = ForgersPlace(plan.environment, plan.source)
     forged = {**FORGERIES, **(RANKED if isinstance(plan.environment, EvidenceSeeking) else {})}
     examination = replace(
@@ -300,8 +315,8 @@ def audit(method: str, plan: Plan, settings: Settings, tick: Callable[[], None])
         scorers=scorers_of(plan, settings.policy),
     )
     ids: list[str] = []
-    columns: dict[str, list[tuple[Any, Any]]] = {name: [] for name in forged}
-    for case in chosen(plan, settings.n):
+    columns: dict[str, list[Sequence[float | None]]] = {name: [] for name in forged}
+    for case in cases:
         said = [side(place, case) for sides in forged.values() for side in sides]
         worth = run_to_end(paid(examination, case, said))
         for name, pair in zip(forged, zip(worth[::2], worth[1::2], strict=True), strict=True):
@@ -312,36 +327,48 @@ def audit(method: str, plan: Plan, settings: Settings, tick: Callable[[], None])
 
 
 def _row(
-    method: str, name: str, pairs: Sequence[tuple[Any, Any]], ids: Sequence[str], seed: int
+    method: str, name: str, pairs: Sequence[Sequence[float | None]], ids: Sequence[str], seed: int
 ) -> ForgedPay:
-    gaps = [None if None in pair else pair[0] - pair[1] for pair in pairs]
+    gaps = [None if a is None or b is None else a - b for a, b in pairs]
     sides = ([pair[k] for pair in pairs] for k in (0, 1))
     ours, theirs = (interval(side, ids, seed=seed) for side in sides)
     return ForgedPay(method, name, ours, theirs, interval(gaps, ids, seed=seed))
 
 
 def chosen(plan: Plan, most: int) -> list[Case]:
-    """Training cases that the reward can score and that have something to be found."""
-    fits = plan.scoring.fits if isinstance(plan.scoring, GrpoStage) else lambda case: None
-    kept: list[Case] = []
-    for case in evenly_spaced(plan.source.train, 4 * most):
-        if case.truth.facts and case.truth.differentials and len(kept) < most:
-            fits(case)
-            kept.append(case)
-    return kept
+    """Training cases, evenly spaced, that have something to be found and a disease they resemble.
+
+    Raises UserError where there is none, and for one that the reward cannot score.
+    """
+    looked = evenly_spaced(plan.source.train, LOOKED * most)
+    usable = [case for case in looked if case.truth.facts and case.truth.differentials]
+    kept = evenly_spaced(usable, most)
+    if not kept:
+        raise UserError(
+            f"{plan.source.name}: no training case has both findings and diseases that it resembles"
+        )
+    if isinstance(plan.scoring, GrpoStage):
+        for case in kept:
+            plan.scoring.fits(case)
+    return [*kept]
 
 
 def run(task: StudyTask) -> RewardAudit:
     """Plays every forgery under every method that is named."""
     settings: Settings = task.settings
-    plans = {name: plan_of(name, settings) for name in task.words}
-    tick = task.begin(len(plans) * settings.n)
     rows: list[ForgedPay] = []
-    for name, plan in plans.items():
-        with closing(plan.supporting):
-            rows += audit(name, plan, settings, tick)
-    cases = ", ".join(dict.fromkeys(plan.settings.cases for plan in plans.values()))
-    return RewardAudit(tuple(plans), cases, settings.n, settings.seed, tuple(rows))
+    with ExitStack() as opened:
+        plans: dict[str, Plan] = {}
+        for name in task.words:
+            plans[name] = plan_of(name, settings)
+            opened.enter_context(closing(plans[name].supporting))
+        cases = {name: chosen(plan, settings.n) for name, plan in plans.items()}
+        tick = task.begin(sum(map(len, cases.values())))
+        for name, plan in plans.items():
+            rows += audit(name, plan, cases[name], settings, tick)
+    told = ", ".join(dict.fromkeys(plan.settings.cases for plan in plans.values()))
+    most = max(map(len, cases.values()))
+    return RewardAudit(tuple(plans), told, most, settings.seed, tuple(rows))
 
 
 study = Study(

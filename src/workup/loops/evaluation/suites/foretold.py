@@ -1,7 +1,10 @@
-"""What an evaluation will ask for and cost, said before anything is sent: an estimate from above.
+"""What an evaluation will ask for and cost, said before anything is sent.
 
-Every turn is counted that may be taken. A turn writes `SAID` tokens and gets a reply of `REPLIED`;
-a policy that writes as much as it may costs the `most`.
+Calls are counted from above: every turn that may be taken, and the question how sure the doctor
+is. The price is an estimate: a turn writes `SAID` tokens and gets a reply of `REPLIED`, or of
+`FOUND` where documents are searched. The `most` is the same for a policy that writes as much as it
+may. What further settings ask for, such as drawn probabilities, is not counted, nor what roles are
+asked by anchors.
 """
 
 from __future__ import annotations
@@ -15,22 +18,29 @@ from workup.metrics.calibration import STATED
 from workup.roles.account import MILLION
 from workup.runs.words import duration
 
-SAID, REPLIED, BYTES = 60, 40, 4  # tokens of a turn and of its reply; bytes of a token
+SAID, REPLIED, FOUND = 60, 40, 300  # tokens of a turn, of an answer, of the passages of a search
+BYTES = 4  # of a token
 LATENCY, PACE = 1.0, 60.0  # seconds of a call to an endpoint; tokens a second of local weights
+ALOUD = 240  # tokens that local weights write in a turn, where their limit lets them
 LOOKED = 8  # cases whose opening is measured
 JUDGED = 600  # tokens that a judge reads for one verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Foretold:
-    """One doctor's evaluation: calls at most, what they cost, and seconds."""
+    """One doctor's evaluation.
+
+    `calls` are the doctor's own, at most. `price` and `most` are in the currency of the endpoints'
+    prices, roles included; `priced` says whether one of these has a price. `seconds` are about
+    those of the doctor's calls. `weights`: local weights play, whose calls cost nothing.
+    """
 
     episodes: int
     calls: int
     price: float
     most: float
     seconds: float
-    weights: bool  # local weights play, whose calls cost nothing
+    weights: bool
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> Foretold:
@@ -41,13 +51,14 @@ class Foretold:
             return cls(episodes, 0, 0.0, 0.0, 0.0, weights=False)
         asked = turns + (settings.evaluation.probabilities == STATED)
         opening = _opening(evaluation)
+        replied = FOUND if examination.environment.about.searches else REPLIED
         limit = settings.max_tokens or examination.max_tokens
         end = (
             settings.endpoints.get(evaluation.policy.label) if evaluation.policy.endpoint else None
         )
 
         def money(said: int) -> float:
-            read = sum(opening + turn * (said + REPLIED) for turn in range(asked))
+            read = sum(opening + turn * (said + replied) for turn in range(asked))
             if end is None:
                 return 0.0
             return episodes * (end.price.input * read + end.price.output * asked * said) / MILLION
@@ -55,7 +66,7 @@ class Foretold:
         others = _roles(evaluation, episodes, turns)
         calls = episodes * asked
         at_once = min(settings.concurrency, end.concurrency, episodes) if end else 1
-        seconds = calls * LATENCY / at_once if end else calls * min(limit, 4 * SAID) / PACE
+        seconds = calls * LATENCY / at_once if end else calls * min(limit, ALOUD) / PACE
         price, most = money(SAID) + others, money(limit) + others
         return cls(episodes, calls, price, most, seconds, weights=end is None)
 
@@ -88,10 +99,11 @@ def lines(loads: Sequence[Foretold], values: Mapping[str, Any]) -> list[str]:
     if price:
         budget = values.get("budget")
         rest = "" if budget is None else f"; the budget is {budget:g}"
-        rest += (
-            " and may end it early, with what was played kept" if budget and price > budget else ""
-        )
+        if budget is not None and price > budget:
+            rest += " and may end it early, with what was played kept"
         told.append(f"ahead   about {price:.2f}, at most {most:.2f}{rest}")
+    elif values.get("budget") is not None:
+        told.append("ahead   no endpoint here has a price, so that the budget ends nothing")
     how = (
         f"{PACE:g} tokens a second of local weights"
         if any(each.weights and each.calls for each in loads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
@@ -32,8 +33,9 @@ class Asked:
 
     `data` is the folder of the suite's files. With `partial` the benchmarks whose files are missing
     are left out. `values` are settings of `workup evaluate`, which win over the suite's; `strategy`
-    among them may name several, and each doctor plays them all. The suite is `made` where no file
-    has it as it is played. An exam has `noted` what its scorecard tells of it.
+    among them may name several, and each doctor plays them all. `of_endpoints` win over the suite's
+    for doctors at endpoints alone. The suite is `made` where no file has it as it is played. An
+    exam has `noted` what its scorecard tells of it.
     """
 
     suite: str
@@ -41,6 +43,7 @@ class Asked:
     values: Mapping[str, Any]
     data: str | None = None
     partial: bool = False
+    of_endpoints: Mapping[str, Any] = field(default_factory=dict)
     made: Suite | None = None
     noted: Mapping[str, Any] = field(default_factory=dict)
 
@@ -100,13 +103,13 @@ class Prepared:
                 absent.append(str(error))
                 continue
             begun.add(arm.benchmark.name)
-            restricted |= opened.source.restricted
-            own = {"doctor": arm.doctor, "played_as": opened.label, "folder": arm.folder}
-            arms.append(
-                {**own, "benchmark": arm.benchmark.name, "settings": opened.asked(settings)}
-            )
-            loads.append(Foretold.of(opened))
-            opened.supporting.close()
+            with closing(opened.supporting):
+                restricted |= opened.source.restricted
+                own = {"doctor": arm.doctor, "played_as": opened.label, "folder": arm.folder}
+                arms.append(
+                    {**own, "benchmark": arm.benchmark.name, "settings": opened.asked(settings)}
+                )
+                loads.append(Foretold.of(opened))
         if not arms:
             raise UserError(absent[0])
         return cls(asked, suite, found, lacks, account, arms, loads, absent, restricted)
@@ -126,9 +129,14 @@ class Prepared:
             **{"about": self.suite.about, "seed": seed},
             **{"left_out": [lack.benchmark.name for lack in self.lacks]},
             **{"benchmarks": benchmarks, "arms": list(self.arms)},
-            **({report.EXAM: dict(asked.noted)} if asked.noted else {}),
+            **({report.EXAM: {**asked.noted, "notes": self.notes()}} if asked.noted else {}),
         }
         Run.create(out, config, versions({"run": seed}), restricted=self.restricted).close()
+
+    def notes(self) -> list[str]:
+        """What is noted of an exam, with the stations that are left out and where none plays."""
+        left = [*map(str, self.lacks), *self.absent]
+        return [*self.asked.noted["notes"], *(f"{scorecard.LEFT_OUT}, {each}" for each in left)]
 
 
 def start(asked: Asked, out: Path, live: Live) -> Run:
@@ -140,22 +148,23 @@ def start(asked: Asked, out: Path, live: Live) -> Run:
     free(out)
     prepared = Prepared.of(asked)
     prepared.create(out)
-    for lack in prepared.lacks:
-        live.note(f"left out   {lack}")
-    if asked.noted:
-        for line in foretell(prepared):
-            live.note(line)
+    for line in foretell(prepared) if asked.noted else map(_left_out, prepared.lacks):
+        live.note(line)
     return _go_on(out, live, {})
 
 
 def foretell(prepared: Prepared) -> list[str]:
-    """What the suite will ask for and cost, and who does not play where."""
-    left = [f"left out   {told}" for told in prepared.absent]
+    """What the suite will ask for and cost, what is left out, and who does not play where."""
+    left = map(_left_out, [*prepared.lacks, *prepared.absent])
     return [*left, *lines(prepared.loads, prepared.arms[0]["settings"])]
 
 
+def _left_out(what: object) -> str:
+    return f"{scorecard.LEFT_OUT}   {what}"
+
+
 def is_anchor(settings: PolicySettings) -> bool:
-    """Whether the policy's name can be no other than an anchor's."""
+    """Whether the policy's name can be no other than an anchor's: those alone have a blank."""
     named = resolve(settings.policy)
     return named.place is None and not named.endpoint and " " in named.name
 
@@ -185,19 +194,33 @@ def all_arms(asked: Asked, suite: Suite, found: Mapping[str, str]) -> Iterator[A
     short = labels(list(dict.fromkeys(asked.doctors)))
     if len(short) < len(asked.doctors):
         raise UserError("a doctor is named twice; name each once")
+    _refuse_alike([*short.values()])
     for benchmark in suite.benchmarks:
         if benchmark.name not in found:
             continue
         shared = _over(benchmark.settings, suite.settings)
         shared = filled(shared, asked.data or "")
-        own = {**_over(asked.values, shared), "cases": found[benchmark.name]}
         for policy, name in short.items():
+            usual = _over(asked.of_endpoints, shared) if resolve(policy).endpoint else shared
+            own = {**_over(asked.values, usual), "cases": found[benchmark.name]}
             for strategy in named:
                 values = {**own, "policy": policy}
                 if strategy is not None:
                     values["strategy"] = _tuned(asked_strategy, strategy, named)
                 doctor = f"{strategy} ({name})" if strategy else name
                 yield Arm(doctor, benchmark, found[benchmark.name], values, bool(asked.noted))
+
+
+def _refuse_alike(names: Sequence[str]) -> None:
+    """Raises UserError for doctors whose runs would share a folder."""
+    folders = [slug(name) for name in names]
+    for place, folder in enumerate(folders):
+        if folder in folders[:place]:
+            other = names[folders.index(folder)]
+            raise UserError(
+                f"the runs of '{other}' and '{names[place]}' would share the folder {folder}; "
+                "evaluate them one by one, or give one of them another name"
+            )
 
 
 def _strategies(given: Any) -> list[str | None]:

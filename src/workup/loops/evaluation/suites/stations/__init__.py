@@ -13,7 +13,7 @@ from typing import Any
 from workup.cases import open_source
 from workup.cases.files import evenly_spaced, every_case
 from workup.core.case import Case
-from workup.core.errors import unknown
+from workup.core.errors import UserError, unknown
 from workup.core.leaks import Mask
 from workup.loops.evaluation.suites import DATA, Benchmark, Suite, read
 from workup.runs.settings import merge
@@ -35,7 +35,7 @@ def exam(
 
     With `data` there is a folder for those that need files; models play `roles`. `own` is the
     station of the user's cases. With `only`, no others than those of these names are in it. Raises
-    UserError for a name that no station bears.
+    UserError for a name that no station bears, and where no station is left.
     """
     whole = read(str(FILE))
     every = [*whole.benchmarks, *([own] if own else ())]
@@ -53,6 +53,8 @@ def exam(
             notes.append(f"{each.name}: it needs a model, roles.{each.role}=endpoint:NAME")
         else:
             kept.append(each)
+    if not kept:
+        raise UserError("; ".join(notes))
     shared = merge(whole.settings, whole.sizes[size])
     return whole.model_copy(update={"benchmarks": kept, "settings": shared}), notes
 
