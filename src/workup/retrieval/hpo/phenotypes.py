@@ -95,7 +95,9 @@ class Profiles:
         columns = [column for profile in profiles for column in profile]
         values = [share for profile in profiles for share in profile.values()]
         shape = (len(profiles), len(self.terms))
-        return csr_array((np.array(values, float), np.array(columns, int), starts), shape=shape)
+        found = csr_array((np.array(values, float), np.array(columns, int), starts), shape=shape)
+        found.sort_indices()  # rows with the same terms have the same sums, to the last bit
+        return found
 
     def _profile(self, disease: str, own: frozenset[str]) -> dict[int, float]:
         """Column → P(term | disease), of the terms that any annotation implies."""
