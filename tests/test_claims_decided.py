@@ -18,8 +18,8 @@ from workup.core.errors import UserError
 from workup.report.curves import Curve
 from workup.report.sheets import Sheet
 from workup.studies.claims import Claim, Headroom, checks
-from workup.studies.claims.decided import ClaimFinding, Ended, finding
-from workup.studies.claims.page import ClaimVerdicts
+from workup.studies.claims.decided import ClaimFinding, Ended, Untried, finding
+from workup.studies.claims.page import ClaimVerdicts, towards
 
 PATIENTS = [f"p{k}" for k in range(200)]
 
@@ -147,9 +147,48 @@ def test_curves_are_compared_by_the_updates_that_both_made() -> None:
     assert found.difference.patients == 0
 
 
+def test_seeds_that_one_side_lacks_count_for_neither() -> None:
+    every = [*runs(0.8, 0.6), ended("a", 9, 0.1)]
+    assert finding(claim(), every) == finding(claim(), runs(0.8, 0.6))
+    curves = [ended(arm, seed, 0.5, [0.1, 0.2]) for arm in "ab" for seed in range(4)]
+    found = finding(claim(curve=True), [*curves, ended("a", 9, 0.5, [0.9, 0.9])])
+    assert found.difference is not None
+    assert found.difference.seeds == 4
+
+
+def test_ours_are_counted_apart_and_a_curve_has_no_figure_of_the_papers() -> None:
+    every = runs(0.8, 0.6)
+    mine = finding(claim(id="two", ours=True), every)
+    found = verdicts(finding(claim(reported=0.1), every), mine)
+    assert found.counts == {"held": 1}
+    row = found.as_json()["claims"][1]
+    assert (row["place"], row["verdict"]) == ("ours, beside Table 1", "held")
+    assert towards(claim(reported=0.1, lower=True)) == -0.1
+    assert towards(claim(reported=0.1, curve=True)) is None
+    assert ClaimFinding(claim(reported=0.1, curve=True), "held").target == 0.05
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"than": 0.5},
+        {"better": "a - b", "than": "b"},
+        {"where": "flu"},
+        {"than_measure": "questions"},
+        {"better": "a @ warm start"},
+    ],
+)
+def test_a_curve_is_an_arms_own(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="compared arm with arm"):
+        claim(curve=True, **changes)
+
+
 def test_what_has_no_run_says_so() -> None:
     assert finding(claim(), []).reason == "no run of both sides has ended"
-    assert finding(claim(), runs(0.8, 0.6), "no room").verdict == "could not show it"
+    assert (
+        finding(claim(), runs(0.8, 0.6), Untried("could not show it", "no room")).reason
+        == "no room"
+    )
     assert finding(claim(cannot="none at hand"), []).reason == "none at hand"
     nobody = finding(claim(better="a @ nobody"), [ended("a", 0, 0.5), ended("b", 0, 0.5)])
     assert nobody.verdict == "not run"

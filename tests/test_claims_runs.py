@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from waiting import until
 from workup.cli.claims import seconds
 from workup.core.errors import UserError
 from workup.studies import claims
+from workup.studies.claims import meaning
 from workup.studies.claims.queue import PROGRAM, ClaimRun, Queue
-from workup.studies.claims.trial import ClaimsPlan, ClaimTrial, meaning
+from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
 
 FILE = """
 paper: Toy
@@ -105,6 +107,8 @@ def test_a_file_is_run_interrupted_and_run_on(toy: Path, tmp_path: Path, call: C
     assert by_id["doctor"]["difference"]["seeds"] == 2
     assert by_id["shared"]["difference"] == by_id["doctor"]["difference"]
     assert not (tmp_path / "out" / "again").exists(), "what trains the same is trained once"
+    assert "undecided" in found["notes"][0] or "by chance" in found["notes"][0]
+    assert by_id["doctor"]["adjusted_p"] is not None
     assert by_id["brief"]["ours"] <= 2
     assert by_id["brief"]["difference"]["seeds"] == 2
     assert by_id["faster"]["difference"]["patients"] == 0
@@ -126,6 +130,16 @@ def test_a_file_is_run_interrupted_and_run_on(toy: Path, tmp_path: Path, call: C
     after = [(tmp_path / "out" / "clinic" / run / "summary.json").stat() for run in runs]
     assert [each.st_mtime_ns for each in before] == [each.st_mtime_ns for each in after]
 
+    status, out, err = call(*words, "--only", "asks")
+    assert status == 0, err
+    again = json.loads((tmp_path / "out" / "claims.json").read_text())
+    assert again["claims"] == found["claims"], "what was run of the others is told as well"
+    kept = (tmp_path / "out" / "claims.json").read_text()
+    status, _, err = call(*words, "lr=1e-3")
+    assert status == 2
+    assert "was begun with other words" in err
+    assert (tmp_path / "out" / "claims.json").read_text() == kept
+
 
 def test_a_run_that_fails_is_told_and_the_others_go_on(
     toy: Path, tmp_path: Path, call: Call
@@ -138,7 +152,21 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(
     verdicts = {each["id"]: each["verdict"] for each in found["claims"]}
     assert verdicts["asks"] == "not run"
     assert verdicts["doctor"] != "not run"
-    assert list(found["failed"]) == ["clinic/outcome-0"]
+    assert any(note.startswith("clinic/outcome-0 failed: ") for note in found["notes"])
+
+
+def test_a_set_up_whose_check_fails_is_not_run(toy: Path, tmp_path: Path, call: Call) -> None:
+    room = "    headroom: {measure: accuracy, high: x, low: y, least: 0.1}"
+    broken = FILE.replace("crit: craft,", "crit: craft max_tokens=0,")
+    toy.write_text(broken.replace("    elsewhere:", f"{room}\n    elsewhere:"))
+    status, _, err = call(
+        "claims", toy, "--seeds", "1", "--only", "clinic", "--out", tmp_path / "o"
+    )
+    assert status == 0, err
+    found = json.loads((tmp_path / "o" / "claims.json").read_text())
+    asks = next(each for each in found["claims"] if each["id"] == "asks")
+    assert asks["verdict"] == "not run"
+    assert "checks/crit failed: error: setting 'max_tokens'" in asks["reason"]
 
 
 def test_dry_shows_commands_and_hours(call: Call, tmp_path: Path) -> None:
@@ -274,11 +302,14 @@ def test_commands_that_train_the_same_are_one_run() -> None:
 def test_only_names_claims_and_set_ups() -> None:
     paper = claims.read("evidence-seeking")
     found = paper.chosen(["long-lists"])
-    assert {claim.setup for claim in found.claims} == {"long-lists"} == set(found.setups)
-    both = paper.chosen([found.claims[0].id, "wing"])
+    plan = ClaimsPlan(paper, "tiny", Path("x"), 8, chosen=found)
+    assert {claim.setup for claim in found} == {"long-lists"} == set(plan.setups)
+    both = replace(plan, chosen=paper.chosen([found[0].id, "wing"]))
     assert set(both.setups) == {"long-lists", "wing"}
-    assert [c for c in both.claims if c.setup == "long-lists"] == [found.claims[0]]
-    assert paper.chosen([]) == paper
+    assert both.arms("long-lists") == [each.arm for each in found[0].compared]
+    harder = ClaimsPlan(claims.read("craft"), "tiny", Path("x"), 8)
+    alone = replace(harder, chosen=harder.paper.chosen(["harder"]))
+    assert alone.run("harder", "crit", 4) == harder.run("clinic", "crit", 4)
 
 
 def test_what_an_arm_names_itself_stays() -> None:

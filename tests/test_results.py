@@ -91,7 +91,7 @@ CLAIMS = {
     "counts": {"held": 2, "undecided": 1, "not run": 1},
     "claims": [],
     "setups": {},
-    "failed": {},
+    "notes": ["a note"],
 }
 
 

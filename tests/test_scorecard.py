@@ -19,6 +19,7 @@ import pytest
 from serving import Server, serving
 from waiting import until
 
+import workup
 from workup.cases import open_source
 from workup.cli import api
 from workup.cli.scorecard import exam
@@ -184,6 +185,7 @@ def test_an_examiner_of_itself_is_told(scripted: Answer, place: Path) -> None:
         (["endpoint:x"], {"standard": True}, "exclude each other"),
         (["endpoint:x", "cases=clinic:s"], {}, "cases=… is no setting of an exam"),
         (["endpoint:x", "environment=library"], {}, "environment=… is for your own cases"),
+        (["endpoint:x", "environment=librry"], {"cases": "clinic:s"}, "Did you mean 'library'"),
         (["endpoint:x"], {}, "no endpoint 'x'"),
         (["random doctr"], {"station": ["clinic s"]}, "Did you mean 'random doctor'"),
         (["endpoint:x"], {"station": ["clinic z"]}, "no station 'clinic z'. Did you mean"),
@@ -267,6 +269,17 @@ def made_card(
         runs[name] = (run, "mine")
     doctor = Entrant("mine", runs, 0)
     return scorecard.Scorecard(Table(listed, [doctor]), folder), doctor
+
+
+def test_an_exam_in_python_is_gone_on_with_by_the_same_call(place: Path) -> None:
+    words: dict[str, Any] = {"size": "quick", "stations": ["clinic s"], "quiet": True}
+    for _ in range(2):
+        run = workup.exam("random doctor", out=place / "mine", **words)
+        assert figures(run, "Accuracy").keys() == {"clinic s"}
+    with pytest.raises(UserError, match=r"no size 'quik'\. Did you mean 'quick'"):
+        workup.exam("random doctor", size="quik", out=place / "other")
+    with pytest.raises(UserError, match="holds another exam"):
+        workup.exam("random doctor", out=place / "mine", size="quick", quiet=True)
 
 
 def test_stations_are_pairs_of_the_same_patients() -> None:

@@ -182,14 +182,19 @@ def _verdicts(found: Mapping[str, Any]) -> str:
                 DASH if each["detectable"] is None else number(name, each["detectable"]),
                 DASH if expected is None else signed(name, expected),
                 str(gap["seeds"]),
+                "{} of {}".format(*map(sum, zip(*each["rising"].values(), strict=True))),
+                DASH if each["adjusted_p"] is None else f"{each['adjusted_p']:.3f}",
             ]
         )
-    headings = ["claim", "verdict", "compared", "difference", "detectable", "in the paper", "seeds"]
+    headings = [
+        *("claim", "verdict", "compared", "difference", "detectable", "in the paper"),
+        *("seeds", "still rising", "adjusted p"),
+    ]
     return f"{_markdown(headings, rows, words=3)}\n\n{_by(found)[0].upper()}{_by(found)[1:]}."
 
 
 def _without(claim: Mapping[str, Any]) -> list[str]:
-    return [claim["verdict"], claim["reason"], DASH, DASH, DASH, DASH]
+    return [claim["verdict"], claim["reason"], *[DASH] * 6]
 
 
 def _arms(found: Mapping[str, Any]) -> str:
@@ -242,14 +247,13 @@ def _papers(beside: Path) -> str:
 
 def claims_page(found: Mapping[str, Any]) -> str:
     """The whole page of a paper's claims."""
-    notes = [f"- {name} failed: {why}" for name, why in found["failed"].items()]
     parts = [
         f"# {found['paper']}: its claims, decided at the scale {found['scale']}",
         "This page is rendered from `results/` by `make results`. Do not edit it. "
         "[How claims are decided](deciding.md).",
         f"```\n{found['command']}\n```",
         _verdicts(found),
-        *(["\n".join(notes)] if notes else []),
+        *(["\n".join(f"- {note}" for note in found["notes"])] if found["notes"] else []),
         "## The arms",
         "Means over seeds of the trained policies. *Still rising* counts the runs whose reward "
         "rose to the end.",

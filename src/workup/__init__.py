@@ -15,9 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workup.cases import open_source
-    from workup.cli.api import compare, evaluate, evaluate_suite, open_run, resume, train
+    from workup.cli.api import compare, evaluate, evaluate_suite, exam, open_run, resume, train
 
-__all__ = ["compare", "evaluate", "evaluate_suite", "open_run", "open_source", "resume", "train"]
+__all__ = [
+    "compare",
+    "evaluate",
+    "evaluate_suite",
+    "exam",
+    "open_run",
+    "open_source",
+    "resume",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -75,6 +75,34 @@ def evaluate_suite(
 
 
 @explained()
+def exam(
+    models: str | Path | Sequence[str | Path],
+    *,
+    size: str = "standard",
+    cases: str | None = None,
+    out: str | Path,
+    data: str | Path | None = None,
+    stations: Sequence[str] = (),
+    quiet: bool = False,
+    **values: Any,
+) -> Run:
+    """Examines one or several models and returns the exam, with its scorecard in the summary.
+
+    `size` is "quick" or "standard", `cases` a station of your own, `data` the folder of stations
+    that need files, `stations` the names of those that are played, all if none. `values` are the
+    settings of `workup evaluate`. A folder `out` that holds this exam is gone on with.
+    """
+    from workup.cli import scorecard
+
+    several = [models] if isinstance(models, str | Path) else models
+    place = None if data is None else Path(data)
+    asked = scorecard.asked_for([*map(str, several)], size, values, cases, place, stations)
+    with live.show(stream=_nowhere() if quiet else None) as view:
+        scorecard.sit(asked, Path(out), view)
+    return Run.open(out)
+
+
+@explained()
 def resume(run: str | Path, **changes: Any) -> Run:
     """Goes on with an interrupted run, training or evaluation.
 

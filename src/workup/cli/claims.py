@@ -69,8 +69,10 @@ def claims(
     if scale not in known.SCALES:
         raise UserError(f"--scale {scale}: write {', '.join(known.SCALES)}")
     folder = out or Path("runs") / "claims" / f"{Path(paper).stem}-{scale}"
-    chosen, more = known.read(paper).chosen(only or ()), tuple(_settings(words or ()))
-    plan = ClaimsPlan(chosen, scale, folder, seeds, first, most, more)
+    whole, more = known.read(paper), tuple(_settings(words or ()))
+    plan = ClaimsPlan(
+        *(whole, scale, folder, seeds, first, most, more), whole.chosen(only) if only else ()
+    )
     if not plan.setups:
         raise UserError(f"{paper}: no claim can be run at --scale {scale}")
     deciding = Deciding(plan, Queue(jobs or os.cpu_count() or 1, seconds(budget)), console)

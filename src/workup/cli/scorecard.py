@@ -65,12 +65,10 @@ def exam(
     size = QUICK if quick else STANDARD
     doctors = [word for word in models if "=" not in word or Path(word).exists()]
     values = _values([word for word in models if word not in doctors], budget)
-    asked = _asked(doctors, size, values, cases, data, station or ())
+    asked = asked_for(doctors, size, values, cases, data, station or ())
     folder = out or Path("runs") / slug(f"exam-{size}-{'-'.join(Path(d).name for d in doctors)}")
     with live.show(as_json=as_json) as view:
-        for note in asked.noted["notes"]:
-            view.note(f"note    {note}")
-        (_foretell if dry else _go)(asked, folder, view)
+        (_foretell if dry else sit)(asked, folder, view)
 
 
 def _foretell(asked: Any, folder: Path, view: Any) -> None:
@@ -78,17 +76,24 @@ def _foretell(asked: Any, folder: Path, view: Any) -> None:
     from workup.loops.evaluation.suites import play
     from workup.runs.folder import is_run
 
+    _tell(asked, view)
     for line in play.foretell(play.Prepared.of(asked)):
         view.note(line)
     if is_run(folder):
         view.note(f"ahead   {folder} exists: what was played there is not asked for again")
 
 
-def _go(asked: Any, folder: Path, view: Any) -> None:
-    """Starts the exam, or goes on with it."""
+def _tell(asked: Any, view: Any) -> None:
+    for note in asked.noted["notes"]:
+        view.note(f"note    {note}")
+
+
+def sit(asked: Any, folder: Path, view: Any) -> None:
+    """Starts the exam that is `asked_for`, or goes on with it. Raises UserError, BudgetError."""
     from workup.loops.evaluation.suites import play
     from workup.runs.folder import is_run
 
+    _tell(asked, view)
     try:
         if is_run(folder):
             play.resume(folder, view, _changes(folder, asked.noted, asked.values.get("budget")))
@@ -100,26 +105,24 @@ def _go(asked: Any, folder: Path, view: Any) -> None:
 
 
 def _values(words: Sequence[str], budget: float | None) -> dict[str, Any]:
-    """The settings that are typed. Raises UserError for those that stations decide."""
+    """The settings that are typed."""
     from workup.runs.settings import read
 
-    given = read(words)
-    if named := next((key for key in ("cases", "policy", "strategy") if key in given), None):
-        raise UserError(f"{named}=… is no setting of an exam: its stations decide it")
-    return {**given, **({} if budget is None else {"budget": budget})}
+    return {**read(words), **({} if budget is None else {"budget": budget})}
 
 
-def _asked(
+def asked_for(
     doctors: Sequence[str],
     size: str,
-    values: dict[str, Any],
+    values: Mapping[str, Any],
     cases: str | None,
     data: Path | None,
     only: Sequence[str],
 ) -> Any:
     """What is played: the stations of this size, and the user's own cases.
 
-    A named environment is that of the own cases. Raises UserError.
+    A named environment is that of the own cases. Raises UserError for settings that stations
+    decide, and for what else the user can mend.
     """
     from workup.loops.evaluation.suites import stations
     from workup.loops.evaluation.suites.play import Asked
@@ -128,7 +131,10 @@ def _asked(
 
     if not doctors:
         raise UserError("workup exam: name a model, as in workup exam endpoint:mine")
-    environment = values.pop("environment", {})
+    if named := next((key for key in ("cases", "policy", "strategy") if key in values), None):
+        raise UserError(f"{named}=… is no setting of an exam: its stations decide it")
+    environment = in_full(values.get("environment"))
+    values = {key: value for key, value in values.items() if key != "environment"}
     if environment and cases is None:
         raise UserError("environment=… is for your own cases: name them, as in --cases jsonl:FILE")
     own, told = stations.own_station(cases, environment) if cases else (None, [])

@@ -1,6 +1,6 @@
 """How sure a figure of several training seeds is: one 95 % interval over patients and seeds.
 
-Every seed s = 1 … S has a figure m_s, its mean over patients that all seeds met. Both seeds and
+Every seed s = 1 … S has a figure m_s, its mean over the patients that it met. Both seeds and
 patients are a sample: another training and other patients would give another mean m̄ = Σ_s m_s / S.
 What both do to it is
 

@@ -9,7 +9,7 @@
         headroom: {measure: exact_reader, high: greedy information, low: random doctor, least: 0.1}
         paid: {crit: "α·CR·acc"}
     claims:
-      - id: better-diagnoses
+      - id: better-questions
         place: "Table 1"
         says: "Paying for critical findings makes better questions than paying for the outcome"
         setup: clinic
@@ -55,7 +55,15 @@ def _split(words: str) -> str:
     return words
 
 
+def _method(words: str) -> str:
+    if not _split(words).strip():
+        raise ValueError("it names no method")
+    return words
+
+
 Words = Annotated[str, AfterValidator(_split)]
+Typed = Annotated[str, AfterValidator(_method)]
+"""A method, and further words behind `workup train`."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)]
 """Names of papers, set-ups, arms and claims: parts of folders, in small letters."""
 
@@ -83,7 +91,7 @@ class Scale(ClaimsPart):
 
     words: Words
     start: Words = ""
-    arms: Mapping[Name, Words] = Field(default_factory=dict)
+    arms: Mapping[Name, Typed] = Field(default_factory=dict)
     hardware: str = ""
     hours: float | None = Field(None, gt=0)
     needs: str = ""
@@ -108,9 +116,9 @@ class Setup(ClaimsPart):
     """
 
     about: str
-    arms: Mapping[Name, Words] = Field(min_length=1)
+    arms: Mapping[Name, Typed] = Field(min_length=1)
     scales: Mapping[ScaleName, Scale] = Field(min_length=1)
-    bounds: Mapping[Name, Words] = Field(default_factory=dict)
+    bounds: Mapping[Name, Typed] = Field(default_factory=dict)
     headroom: Headroom | None = None
     paid: Mapping[Name, str] = Field(default_factory=dict)
     elsewhere: Mapping[Name, Words] = Field(default_factory=dict)
@@ -133,9 +141,11 @@ class Setup(ClaimsPart):
 class Claim(ClaimsPart):
     """One directional claim: `better` is above `than` in `measure` (below it if `lower`).
 
-    `place` is where the paper says it, `says` is the claim in our words, `reported` the paper's own
-    difference. Differences up to `margin` count as none. With `curve` the mean over the training
-    curve is compared, which is the area below it, and not the end. `where` keeps the cases of one
+    `place` is where the paper says it, `says` is the claim in our words. `reported` is the paper's
+    own difference in the claimed direction, above 0 also where `lower` is better. A claim is `ours`
+    where the paper does not make it, and we ask it to learn why another one fails; it is counted
+    apart. Differences up to `margin` count as none. With `curve` the mean over the training curve
+    is compared, which is the area below it, and not the end. `where` keeps the cases of one
     disease. `than` can be a number. `than_measure` is what is measured of `than`, where that is
     something else. `cannot` is the reason why no set-up here can show it.
     """
@@ -150,15 +160,21 @@ class Claim(ClaimsPart):
     than_measure: str = ""
     lower: bool = False
     margin: float = Field(0.02, gt=0)
-    reported: float | None = None
+    reported: float | None = Field(None, gt=0)
+    ours: bool = False
     curve: bool = False
     where: str = ""
     cannot: str = ""
 
     @property
+    def sides(self) -> tuple[str | float, str | float]:
+        """What is compared, as it is written."""
+        return self.better, self.than
+
+    @property
     def compared(self) -> tuple[ArmPlayed, ...]:
         """The arms of both sides, and who plays there; a number is none."""
-        sides = (each for each in (self.better, self.than) if isinstance(each, str) and each)
+        sides = (each for each in self.sides if isinstance(each, str) and each)
         return tuple(each for side in sides for each in parted(side))
 
     @model_validator(mode="after")
@@ -170,6 +186,17 @@ class Claim(ClaimsPart):
         ]:
             raise ValueError(f"{self.id}: {', '.join(missing)} is missing (or `cannot`, a reason)")
         metric(self.measure)
+        plain = all(isinstance(each, str) and len(parted(each)) == 1 for each in self.sides)
+        if self.curve and not (
+            plain
+            and all(each.place == TRAINED for each in self.compared)
+            and not self.where
+            and not self.than_measure
+        ):
+            raise ValueError(
+                f"{self.id}: a `curve` is that of an arm's training, so that it is compared arm "
+                "with arm, without `where`, `than_measure` and ` @ `"
+            )
         return self
 
 
@@ -197,26 +224,50 @@ class Paper(ClaimsPart):
             for arm in setup.paid:
                 if arm not in setup.arms:
                     raise ValueError(f"setup {name}: paid names the arm '{arm}', which it lacks")
+            for scale in setup.scales:
+                self._told_apart(name, scale)
         return self
 
-    def chosen(self, only: Sequence[str]) -> Paper:
-        """The claims that `only` names by their ids or set-ups; all for none. Raises UserError."""
-        if not only:
-            return self
+    def _told_apart(self, setup: str, scale: ScaleName) -> None:
+        """Raises ValueError for arms that train the same, and for one that a scale lacks."""
+        commands = self.setups[setup].commands(scale)
+        known: dict[str, str] = {}
+        for arm, words in commands.items():
+            other = known.setdefault(repr(meaning(words)), arm)
+            if other != arm:
+                raise ValueError(f"setup {setup}, {scale}: {other} and {arm} train the same")
+        for claim in self.claims:
+            for arm, _ in claim.compared if claim.setup == setup else ():
+                if arm not in commands:
+                    raise ValueError(f"claim {claim.id}: {setup} has no arm '{arm}' at {scale}")
+
+    def chosen(self, only: Sequence[str]) -> tuple[Claim, ...]:
+        """The claims that `only` names by their ids or set-ups. Raises UserError."""
         ids, setups = [claim.id for claim in self.claims], [*self.setups]
         for name in only:
             if name not in ids and name not in setups:
                 raise unknown("claim or set-up", name, [*ids, *setups])
-        claims = tuple(each for each in self.claims if each.id in only or each.setup in only)
-        used = {claim.setup for claim in claims}
-        kept = {name: setup for name, setup in self.setups.items() if name in used}
-        return self.model_copy(update={"claims": claims, "setups": kept})
+        return tuple(each for each in self.claims if each.id in only or each.setup in only)
 
 
 def parted(side: str) -> tuple[ArmPlayed, ...]:
     """("crit", "trained") and ("base", "warm start") of "crit - base @ warm start"; one or two."""
     parts = (each.partition(AT) for each in side.split(LESS, 1))
     return tuple(ArmPlayed(arm.strip(), place.strip() or TRAINED) for arm, _, place in parts)
+
+
+def meaning(words: Sequence[str]) -> tuple[str, Mapping[str, str]]:
+    """A method and its settings, the last of each: equal for commands that train the same.
+
+    >>> meaning(["craft", "--cases", "clinic:s", "steps=9", "steps=0"])
+    ('craft', {'--cases': 'clinic:s', 'steps': '0'})
+    """
+    method, *rest = words
+    found, left = {}, iter(rest)
+    for word in left:
+        key, _, value = (word, "", next(left, "")) if word[:2] == "--" else word.partition("=")
+        found[key] = value
+    return method, found
 
 
 def names() -> list[str]:

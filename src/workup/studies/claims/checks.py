@@ -1,13 +1,13 @@
-"""Could a set-up show anything? Asked of a short training of each arm, before the long ones.
+"""Could a set-up show anything? Asked of short trainings of its paid arms, before the long ones.
 
-Headroom: the anchors of its evaluation must differ by more than the set-up says. Payment: with p_e
-the part of episode e's reward that a claim is about, and R_e its whole reward,
+Headroom: the anchors of its evaluation must differ by what the set-up says at least. Payment: with
+p_e the part of episode e's reward that a claim is about, and R_e its whole reward,
 
     mean |p_e| ≥ .01   and   Σ_g Σ_{e∈g} (p_e − p̄_g)² ≥ .1 · Σ_g Σ_{e∈g} (R_e − R̄_g)²,
 
 where g are the groups of episodes that are compared with each other: those of one case in one
-update. A part that is hardly ever paid, or that is the same for all episodes of a group, teaches
-nothing.
+update, of the stages whose reward has the part. A part that is hardly ever paid, or that is the
+same for all episodes of a group, teaches nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from workup.runs.words import number
 from workup.studies.claims import Headroom, Setup
 
 STEPS = 8
-"""Updates of the short training."""
+"""Updates of the short training, in each stage."""
 
 PAID = 0.01
 """What an episode gets by the part, at least, in the mean."""
@@ -75,6 +75,8 @@ def lacks_room(headroom: Headroom, summary: Any) -> str:
             known = ", ".join((summary or {}).get("doctors", {}))
             raise UserError(f"headroom: no {headroom.measure} of '{doctor}'; there are {known}")
         levels[doctor] = entry[headroom.measure]["mean"]
+        if levels[doctor] is None:
+            return f"{metric(headroom.measure).title} of {doctor} is undefined"
     gap = levels[headroom.high] - levels[headroom.low]
     if gap >= headroom.least:
         return ""
@@ -101,16 +103,18 @@ def unpaid(part: str, run: Run) -> str:
 def payments(part: str, run: Run) -> tuple[list[list[float]], list[list[float]]]:
     """(p, R) of the training episodes, group by group. Raises UserError for an unknown part."""
     groups: dict[tuple[str, int, str], list[tuple[float, float]]] = defaultdict(list)
-    known: set[str] = set()
+    known: dict[str, set[str]] = defaultdict(set)  # part → the stages that have it
     for record in run.episodes(phase="train"):
         if record.score is None:
             continue
-        known.update(record.score.parts)
+        for each in record.score.parts:
+            known[each].add(record.stage)
         key = (record.stage, record.step, record.episode.case.id)
         groups[key].append((record.score.parts.get(part, 0.0), sum(record.score.turns)))
     if part not in known:
         raise UserError(f"paid: the reward has no part '{part}'; it has {', '.join(sorted(known))}")
-    pairs = [([p for p, _ in group], [whole for _, whole in group]) for group in groups.values()]
+    paid = [group for (stage, *_), group in groups.items() if stage in known[part]]
+    pairs = [([p for p, _ in group], [whole for _, whole in group]) for group in paid]
     return [p for p, _ in pairs], [whole for _, whole in pairs]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from workup.core.crossed import (
     Crossed,
@@ -21,6 +21,7 @@ from workup.core.statistics import Clustered, gaps
 from workup.report.curves import Curve, reinforced
 from workup.runs import Outcome, Run
 from workup.runs.estimates import bounds, value
+from workup.runs.machine import origin
 from workup.runs.rising import Learning, LearningVerdict
 from workup.studies.claims import LESS, TRAINED, ArmPlayed, Claim, parted
 
@@ -32,12 +33,20 @@ FEWEST = 3
 OWN = ("accuracy", "exact_reader", "questions", "critical", "recall", "repeats")
 
 
+class Untried(NamedTuple):
+    """The verdict on the claims of a set-up that has no runs, and why it has none."""
+
+    verdict: str
+    reason: str
+
+
 @dataclass(frozen=True)
 class Ended:
     """What is kept of one run that has ended: figures by doctor and patient, and its curve.
 
     `outcomes` has doctor → measure → (values, patients); `diseases` the disease of each patient.
-    `curve` has of each reinforced step the reward, the accuracy and what claims compare.
+    `curve` has of each reinforced step the reward, the accuracy and what claims compare. `made`
+    says with which version it was made and on what machine.
     """
 
     arm: str
@@ -47,7 +56,7 @@ class Ended:
     curve: Curve
     learning: Learning | None
     seconds: float
-    commit: str = ""
+    made: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rising(self) -> bool:
@@ -75,8 +84,9 @@ class ClaimFinding:
 
     @property
     def target(self) -> float:
-        """The difference that is looked for: what the paper reports, or the margin."""
-        return abs(self.claim.reported) if self.claim.reported else self.claim.margin
+        """The difference that is looked for: what the paper reports of its ends, or the margin."""
+        claim = self.claim
+        return claim.margin if claim.reported is None or claim.curve else claim.reported
 
     @property
     def need(self) -> float | None:
@@ -128,7 +138,7 @@ def ended(
             curve,
             Learning.from_json(entry) if entry else None,
             float(summary["seconds"]),
-            str(run.versions.get("commit") or ""),
+            origin(run.versions),
         )
 
 
@@ -138,13 +148,16 @@ def _outcomes(run: Run, place: str, elsewhere: Mapping[str, Path]) -> Sequence[O
         return run.outcomes(place)
     with Run.open(elsewhere[place]) as other:
         anchors = (other.summary or {}).get("anchors", ())
-        return other.outcomes(next(each for each in other.doctors() if each not in anchors))
+        policies = [each for each in other.doctors() if each not in anchors]
+        return other.outcomes(policies[0]) if policies else []
 
 
-def finding(claim: Claim, runs: Iterable[Ended], problem: str = "") -> ClaimFinding:
-    """What these runs of the claim's set-up say of it; `problem` is why they could not show it."""
-    if claim.cannot or problem:
-        return ClaimFinding(claim, CANNOT, reason=claim.cannot or problem)
+def finding(claim: Claim, runs: Iterable[Ended], untried: Untried | None = None) -> ClaimFinding:
+    """What these runs of the claim's set-up say of it; `untried` where it has none, and why."""
+    if claim.cannot:
+        untried = Untried(CANNOT, claim.cannot)
+    if untried is not None:
+        return ClaimFinding(claim, untried.verdict, reason=untried.reason)
     arms: dict[str, dict[int, Ended]] = {}
     for run in runs:
         arms.setdefault(run.arm, {})[run.seed] = run
@@ -152,15 +165,17 @@ def finding(claim: Claim, runs: Iterable[Ended], problem: str = "") -> ClaimFind
         sides = [_side(claim, side, measure, arms) for side, measure in _measured(claim)]
     except UserError as error:
         return ClaimFinding(claim, NOT_RUN, reason=str(error))
-    if not all(sides):
+    seeds = [seed for seed in sides[0] if seed in sides[1]]
+    if not seeds:
         return ClaimFinding(claim, NOT_RUN, reason="no run of both sides has ended")
+    sides = [{seed: side[seed] for seed in seeds} for side in sides]
     found, each = _difference(claim, *sides)
     if found.n == 0:
         return ClaimFinding(claim, NOT_RUN, reason=f"{claim.measure} is undefined in every run")
-    compared = {arm for arm, _ in claim.compared}
-    rising = {
-        arm: (sum(run.rising for run in arms[arm].values()), len(arms[arm])) for arm in compared
+    compared = {
+        arm: [arms[arm][seed] for seed in seeds if seed in arms[arm]] for arm, _ in claim.compared
     }
+    rising = {arm: (sum(run.rising for run in own), len(own)) for arm, own in compared.items()}
     decided = str(decide(found, claim.margin, -1 if claim.lower else 1))
     if found.seeds < FEWEST:
         decided = f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds"
@@ -200,17 +215,18 @@ def _one(
     runs = arms.get(of.arm, {})
     if claim.curve:
         return {seed: run.curve.values(measure) for seed, run in runs.items()}
-    return {seed: _kept(claim, run, of.place, measure) for seed, run in runs.items()}
+    played = {seed: run for seed, run in runs.items() if run.outcomes[of.place][measure][1]}
+    if runs and not played:
+        raise UserError(f"nobody called '{of.place}' was evaluated in the runs of {of.arm}")
+    return {seed: _kept(claim, run, of.place, measure) for seed, run in played.items()}
 
 
 def _kept(claim: Claim, run: Ended, place: str, measure: str) -> Clustered:
     """The values of the patients that the claim is about.
 
-    Raises UserError for a doctor who was not evaluated and for a disease that nobody has.
+    Raises UserError for a disease that nobody has.
     """
     values, cases = run.outcomes[place][measure]
-    if not cases:
-        raise UserError(f"nobody called '{place}' was evaluated in {run.arm}-{run.seed}")
     if not claim.where:
         return values, cases
     if claim.where not in run.diseases.values():
@@ -220,7 +236,7 @@ def _kept(claim: Claim, run: Ended, place: str, measure: str) -> Clustered:
 
 
 def _difference(claim: Claim, ours: Side, theirs: Side) -> tuple[Crossed, dict[int, float]]:
-    """Ours − theirs over all seeds, and of each seed."""
+    """Ours − theirs over all seeds, and of each seed; both sides have the same seeds."""
     if claim.curve:
         one, other = ({str(seed): each for seed, each in side.items()} for side in (ours, theirs))
         every = [
@@ -236,11 +252,7 @@ def _difference(claim: Claim, ours: Side, theirs: Side) -> tuple[Crossed, dict[i
         {str(seed): part for seed, part in theirs.items()},
         bounds=limits,
     )
-    each = {
-        seed: crossed_difference({"": ours[seed]}, {"": theirs[seed]}).mean
-        for seed in ours
-        if seed in theirs
-    }
+    each = {seed: crossed_difference({"": ours[seed]}, {"": theirs[seed]}).mean for seed in ours}
     return whole, each
 
 

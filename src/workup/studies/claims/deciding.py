@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from workup.runs.machine import command, origin, versions
+from workup.runs.machine import command
 from workup.runs.words import duration
 from workup.studies.claims import decided
-from workup.studies.claims.decided import ClaimFinding, Ended
+from workup.studies.claims.decided import NOT_RUN, ClaimFinding, Ended, Untried
 from workup.studies.claims.page import ClaimVerdicts
 from workup.studies.claims.queue import ClaimRun, Queue, summary_of
 from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
 
 NAME = "claims"
+STARTED = "started"
 QUESTION = "Which of the paper's claims hold here, and which could these runs not decide?"
 
 
@@ -37,6 +37,11 @@ class Deciding:
     def trial(self) -> ClaimTrial:
         return ClaimTrial(self.plan, self.queue, self.need, self.told, self.write)
 
+    @cached_property
+    def whole(self) -> ClaimsPlan:
+        """The plan of all claims: what was run of the others is told as well."""
+        return replace(self.plan, chosen=())
+
     def run(self) -> ClaimVerdicts:
         """Runs what the plan wants; the verdicts. An interruption leaves everything in place."""
         self.trial.run()
@@ -44,6 +49,7 @@ class Deciding:
 
     def foretell(self) -> None:
         """Prints what would be typed, for how many runs and hours; starts nothing."""
+        counted: set[ClaimRun] = set()
         for name, setup in self.plan.setups.items():
             size = setup.scales[self.plan.scale]
             self.console.print(f"{name}: {setup.about}", style="bold", markup=False)
@@ -54,8 +60,14 @@ class Deciding:
                 self._command(self.plan.run(name, arm, self.plan.first))
                 for job in self.plan.elsewhere(name, arm, self.plan.first).values():
                     self._command(job)
-            runs = len(self.plan.jobs(name, self.plan.every_seed[: self.plan.seeds]))
+            jobs = self.plan.jobs(name, self.plan.every_seed[: self.plan.seeds])
+            runs = len({*jobs} - counted)
             told = [f"{runs} runs: {len(self.plan.arms(name))} arms, {self.plan.seeds} seeds"]
+            told += [f"{len(jobs) - runs} more are those above"] if len(jobs) > runs else []
+            told += (
+                [f"{len(before)} short ones first"] if (before := self.plan.checks(name)) else []
+            )
+            counted.update(jobs)
             told += [f"about {size.hours * runs:g} hours in all"] if size.hours else []
             told += [f"on {size.hardware}"] if size.hardware else []
             told += [f"needs {size.needs}"] if size.needs else []
@@ -72,48 +84,49 @@ class Deciding:
 
     def findings(self, setup: str) -> list[ClaimFinding]:
         """What its runs say of every claim of one set-up."""
-        runs, problem = self.ended(setup), self.trial.problems.get(setup, "")
-        return [decided.finding(each, runs, problem) for each in self.plan.claims(setup)]
+        runs, untried = self.ended(setup), self.trial.untried.get(setup)
+        return [decided.finding(each, runs, untried) for each in self.plan.claims(setup)]
 
     def ended(self, setup: str) -> list[Ended]:
         """The runs of a set-up that have ended; each is read once for the set-up's claims."""
-        found, claims = [], self.plan.claims(setup)
-        for seed in self.plan.every_seed:
-            for arm in self.plan.arms(setup):
-                out = self.plan.run(setup, arm, seed).out
+        found, plan, wanted = [], self.whole, setup in self.plan.setups
+        for seed in plan.every_seed:
+            for arm in plan.arms(setup):
+                out = plan.run(setup, arm, seed).out
                 if (setup, out) not in self._read and summary_of(out) is not None:
-                    others = self.plan.elsewhere(setup, arm, seed)
-                    if not all(job.ended or job in self.queue.failed for job in others.values()):
+                    awaited = self.plan.elsewhere(setup, arm, seed).values() if wanted else ()
+                    if not all(job.ended or job in self.queue.failed for job in awaited):
                         continue
+                    others = plan.elsewhere(setup, arm, seed)
                     places = {name: job.out for name, job in others.items() if job.ended}
-                    self._read[setup, out] = decided.ended(out, arm, seed, claims, places)
+                    self._read[setup, out] = decided.ended(
+                        *(out, arm, seed), plan.claims(setup), places
+                    )
                 if (setup, out) in self._read:
                     found.append(self._read[setup, out])
         return found
 
     def verdicts(self) -> ClaimVerdicts:
         """Of all claims, in the order of the file."""
-        runs = {name: self.ended(name) for name in self.plan.setups}
-        lacking = {
-            each.setup: f"it has no set-up at the scale {self.plan.scale}"
-            for each in self.plan.paper.claims
-            if not each.cannot and each.setup not in self.plan.setups
-        }
-        problems = {**self.trial.problems, **lacking}
+        plan = self.whole
+        runs = {name: self.ended(name) for name in plan.setups}
+        untried = dict(self.trial.untried)
+        for each in plan.paper.claims:
+            if not each.cannot and each.setup not in plan.setups:
+                lacking = f"it has no set-up at the scale {plan.scale}"
+                untried[each.setup] = Untried(NOT_RUN, lacking)
         findings = [
-            decided.finding(each, runs.get(each.setup, ()), problems.get(each.setup, ""))
-            for each in self.plan.paper.claims
+            decided.finding(each, runs.get(each.setup, ()), untried.get(each.setup))
+            for each in plan.paper.claims
         ]
-        about = {name: setup.about for name, setup in self.plan.setups.items()}
+        about = {name: setup.about for name, setup in plan.setups.items()}
         typed = {
-            name: {
-                arm: self.plan.run(name, arm, self.plan.first).typed for arm in self.plan.arms(name)
-            }
-            for name in self.plan.setups
+            name: {arm: plan.run(name, arm, plan.first).typed for arm in plan.arms(name)}
+            for name in plan.setups
         }
         failed = {job.name: why for job, why in self.queue.failed.items()}
         return ClaimVerdicts(
-            *(self.plan.paper.paper, self.plan.scale, findings, runs, about, typed, failed),
+            *(plan.paper.paper, plan.scale, findings, runs, about, typed, failed),
             made([each for found in runs.values() for each in found]),
         )
 
@@ -138,7 +151,7 @@ class Deciding:
 
     def left(self) -> float:
         """Seconds that the runs of the plan will probably still take; 0 if nobody knows."""
-        names = [name for name in self.plan.setups if name not in self.trial.problems]
+        names = [name for name in self.plan.setups if name not in self.trial.untried]
         seeds = range(self.plan.first, self.plan.first + self.plan.seeds)
         jobs = {job for name in names for job in self.plan.jobs(name, seeds)}
         known = {out for _, out in self._read} | {job.out for job in self.queue.failed}
@@ -149,9 +162,11 @@ class Deciding:
 def made(runs: Sequence[Ended]) -> Mapping[str, Any]:
     """When, with which version and on what kind of machine: what a result is kept with.
 
-    `commit` is that of the runs; all of them where they differ.
+    It is what the runs say of themselves; all that they say where they differ, but of the days the
+    last one.
     """
-    kept = origin(versions({}))
-    if commits := sorted({run.commit[:9] for run in runs if run.commit}):
-        kept["commit"] = ", ".join(commits)
-    return {**kept, "ended": datetime.now(UTC).isoformat(timespec="seconds")}
+    kept: dict[str, Any] = {}
+    for key in dict.fromkeys(key for run in runs for key in run.made):
+        values = sorted({str(run.made[key]) for run in runs if key in run.made})
+        kept[key] = values[-1] if key == STARTED else ", ".join(values)
+    return kept

@@ -67,9 +67,14 @@ class ClaimVerdicts(Result):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Verdict → number of claims; a number of seeds behind it does not part them."""
+        """Verdict → number of the paper's claims; a number of seeds behind it does not part them.
+
+        Ours are not counted.
+        """
         found: dict[str, int] = {}
         for each in self.findings:
+            if each.claim.ours:
+                continue
             key = each.verdict.partition(",")[0]
             found[key] = found.get(key, 0) + 1
         return dict(sorted(found.items(), key=lambda pair: -pair[1]))
@@ -131,7 +136,8 @@ class ClaimVerdicts(Result):
         return {
             **{"paper": self.paper, "scale": self.scale, "made": dict(self.made)},
             "counts": dict(self.counts),
-            "claims": [row(each) for each in self.findings],
+            "claims": self.rows(),
+            "notes": list(self.notes()),
             "setups": {
                 name: {
                     "about": self.about[name],
@@ -139,15 +145,23 @@ class ClaimVerdicts(Result):
                     "arms": arms(runs),
                 }
                 for name, runs in self.runs.items()
+                if runs
             },
-            "failed": dict(self.failed),
         }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The findings as JSON values, those with a figure with their adjusted p as well."""
+        chances = adjusted([each.difference.p for each in self.have if each.difference])
+        known = dict(zip((each.claim.id for each in self.have), chances, strict=True))
+        p = {name: None if math.isnan(chance) else chance for name, chance in known.items()}
+        return [row(each) | {"adjusted_p": p.get(each.claim.id)} for each in self.findings]
 
 
 CAPTION = (
     "The difference that a claim is about, in the direction in which the paper expects it to be "
-    "above 0, with its 95 % interval over patients and seeds. The band is the margin, within which "
-    "differences count as none. A diamond is what the paper reports, where its measure is ours."
+    "above 0, with its 95 % interval over patients and seeds (of curves: over seeds). The band is "
+    "the margin, within which differences count as none. A diamond is what the paper reports, if "
+    "its measure is ours."
 )
 
 
@@ -157,6 +171,7 @@ def row(found: ClaimFinding) -> dict[str, Any]:
     gap = found.difference
     return {
         **claim,
+        "place": source(found.claim),
         "compared": side_text(found.claim),
         "expected": towards(found.claim),
         "verdict": found.verdict,
@@ -211,15 +226,26 @@ def undecidable(found: Sequence[ClaimFinding]) -> Sheet:
 def stated(found: Sequence[ClaimFinding]) -> Sheet:
     """What every claim says, where the paper says it, and what is compared here."""
     rows = [
-        (each.claim.id, each.claim.says, each.claim.place, side_text(each.claim)) for each in found
+        (each.claim.id, each.claim.says, source(each.claim), side_text(each.claim))
+        for each in found
     ]
     headings = ("claim", "what the paper says, in our words", "where", "compared here")
     return Sheet(headings, rows, "What is claimed", words=4)
 
 
+def source(claim: Claim) -> str:
+    """Where the paper makes the claim; that it is ours, where it does not."""
+    return f"ours, beside {claim.place}" if claim.ours else claim.place
+
+
 def towards(claim: Claim) -> float | None:
-    """The paper's difference with the sign of better − than; None where it reports none."""
-    return claim.reported if claim.reported is None or not claim.lower else -abs(claim.reported)
+    """The paper's difference with the sign of better − than; None where it reports none.
+
+    Papers report ends, so that it is None for a curve as well.
+    """
+    if claim.reported is None or claim.curve:
+        return None
+    return -claim.reported if claim.lower else claim.reported
 
 
 def side_text(claim: Claim) -> str:
@@ -299,8 +325,8 @@ def forest(found: Sequence[ClaimFinding]) -> Drawing | None:
         ends = sorted((gap.low / unit, gap.high / unit))
         scaled = type(gap)(gap.mean / unit, ends[0], ends[1], gap.n)
         row_points(ax, [place], [scaled], {"color": COLOURS[colour(each)], "marker": "o"})
-        if claim.reported is not None:
-            ax.plot(abs(claim.reported) / claim.margin, place, "D", color=COLOURS["ink"], ms=3.5)
+        if towards(claim) is not None:
+            ax.plot(each.target / claim.margin, place, "D", color=COLOURS["ink"], ms=3.5)
     rowed(ax, [each.claim.id for each in have])
     ax.locator_params(axis="x", nbins=5)
     return Drawing("Claims", [ax], [Key(name, COLOURS[look], "●") for look, name in LOOKS.items()])

@@ -20,6 +20,7 @@ from typing import Any
 from workup.core.errors import UserError
 from workup.runs import Run
 from workup.runs.files import DamagedError
+from workup.studies.claims import meaning
 
 PROGRAM = "import sys; from workup.cli.app import main; sys.argv[0] = 'workup'; main()"
 POLL = 0.2  # seconds between two looks at the processes
@@ -61,6 +62,22 @@ class ClaimRun:
         """What the run took; None while it has not ended."""
         found = summary_of(self.out)
         return None if found is None else float(found["seconds"])
+
+    def refuse_another(self) -> None:
+        """Raises UserError where the folder has a run that was begun with other words.
+
+        Folders may have moved since: where it lies and what it began with are not compared.
+        """
+        if self.verb != "train" or not (self.out / "config.yaml").exists():
+            return
+        with Run.open(self.out) as run:
+            _, verb, *typed = shlex.split(str(run.versions["command"]))
+        (method, then), (wanted, now) = meaning(typed), meaning(self.words)
+        kept, new = ({**each, "--out": "", "--policy": ""} for each in (then, now))
+        if (verb, method, kept) != (self.verb, wanted, new):
+            raise UserError(
+                f"{self.out} was begun with other words ({shlex.join(typed)}); choose another --out"
+            )
 
     def command(self) -> tuple[str, ...]:
         """The words behind `workup`: they begin the run, or go on with it."""

@@ -9,13 +9,13 @@ that adding seeds does not favour either verdict (Stein 1945).
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from workup.core.errors import UserError
-from workup.studies.claims import Claim, Paper, ScaleName, Setup, checks
-from workup.studies.claims.decided import FEWEST
+from workup.studies.claims import Claim, Paper, ScaleName, Setup, checks, meaning
+from workup.studies.claims.decided import CANNOT, FEWEST, NOT_RUN, Untried
 from workup.studies.claims.queue import ClaimRun, Queue
 
 BOUNDS = 3
@@ -26,26 +26,13 @@ PAPER = "paper"
 START = "start"
 
 
-def meaning(words: Sequence[str]) -> tuple[str, Mapping[str, str]]:
-    """A method and its settings, the last of each: equal for commands that train the same.
-
-    >>> meaning(["craft", "--cases", "clinic:s", "steps=9", "steps=0"])
-    ('craft', {'--cases': 'clinic:s', 'steps': '0'})
-    """
-    method, *rest = words
-    found, left = {}, iter(rest)
-    for word in left:
-        key, _, value = (word, "", next(left, "")) if word[:2] == "--" else word.partition("=")
-        found[key] = value
-    return method, found
-
-
 @dataclass(frozen=True)
 class ClaimsPlan:
-    """What is run: the claims of `paper` at one scale, seeds `first` … `first` + `seeds` − 1.
+    """What is run: claims of `paper` at one scale, seeds `first` … `first` + `seeds` − 1.
 
-    A set-up gets up to `most` seeds where `seeds` of them leave its need above 1. `more` are
-    settings for all runs (see `Setup.commands`). Runs lie in `folder`.
+    The claims are those `chosen`; all if none is. A set-up gets up to `most` seeds where `seeds` of
+    them leave its need above 1. `more` are settings for all runs (see `Setup.commands`). Runs lie
+    in `folder`.
     """
 
     paper: Paper
@@ -55,11 +42,12 @@ class ClaimsPlan:
     first: int = 0
     most: int = 0
     more: tuple[str, ...] = ()
+    chosen: tuple[Claim, ...] = ()
 
     @property
     def setups(self) -> Mapping[str, Setup]:
         """The set-ups of claims that can be run at this scale."""
-        wanted = {claim.setup for claim in self.paper.claims if not claim.cannot}
+        wanted = {claim.setup for claim in self.chosen or self.paper.claims if not claim.cannot}
         return {
             name: setup
             for name, setup in self.paper.setups.items()
@@ -72,7 +60,8 @@ class ClaimsPlan:
         return range(self.first, self.first + max(self.seeds, self.most))
 
     def claims(self, setup: str) -> list[Claim]:
-        return [each for each in self.paper.claims if each.setup == setup and not each.cannot]
+        every = self.chosen or self.paper.claims
+        return [each for each in every if each.setup == setup and not each.cannot]
 
     def arms(self, setup: str) -> list[str]:
         """The arms that its claims compare, then the bounds.
@@ -89,7 +78,7 @@ class ClaimsPlan:
 
         It is supervised alone, whatever number of steps the plan has for the arms.
         """
-        words = self.setups[setup].scales[self.scale].start
+        words = self.paper.setups[setup].scales[self.scale].start
         if not words:
             return None
         out = self.folder / setup / START
@@ -111,7 +100,8 @@ class ClaimsPlan:
         wanted = meaning(self.words(setup, arm, seed))
         owner, name = next(
             (each, other)
-            for each, its in self.setups.items()
+            for each, its in self.paper.setups.items()
+            if self.scale in its.scales
             for other in its.commands(self.scale)
             if meaning(self.words(each, other, seed)) == wanted
         )
@@ -120,7 +110,7 @@ class ClaimsPlan:
 
     def words(self, setup: str, arm: str, seed: int) -> tuple[str, ...]:
         """What is typed behind `workup train`, but for the folder."""
-        command = self.setups[setup].commands(self.scale, self.more)[arm]
+        command = self.paper.setups[setup].commands(self.scale, self.more)[arm]
         begun = self.start(setup)
         policy = ("--policy", str(begun.out)) if begun else ()
         return (*command, *policy, f"seed={seed}")
@@ -137,7 +127,7 @@ class ClaimsPlan:
         trained = self.run(setup, arm, seed)
         return {
             place: ClaimRun(
-                self.folder / setup / ELSEWHERE / place / trained.out.name,
+                self.folder / setup / ELSEWHERE / place / f"{arm}-{seed}",
                 (str(trained.out), *shlex.split(places[place])),
                 trained.kin,
                 "evaluate",
@@ -150,7 +140,9 @@ class ClaimsPlan:
         folder = self.folder / setup / CHECKS
         return [
             ClaimRun(
-                folder / arm, checks.words(self.words(setup, arm, self.first)), f"{setup} {arm}"
+                folder / arm,
+                checks.words(self.words(setup, arm, self.first)),
+                f"{setup} {self.first}",
             )
             for arm in checks.arms(self.setups[setup])
         ]
@@ -158,7 +150,7 @@ class ClaimsPlan:
 
 @dataclass
 class ClaimTrial:
-    """A plan on its way. `problems` says of a set-up why it cannot show anything.
+    """A plan on its way. `untried` has the set-ups that are not run, with the reason.
 
     `need` is a set-up's need with the runs that have ended; None where none of its claims has a
     figure. `told` gets each job that has ended, `looked` is called after every batch.
@@ -169,18 +161,29 @@ class ClaimTrial:
     need: Callable[[str], float | None]
     told: Callable[[ClaimRun], object]
     looked: Callable[[], object]
-    problems: dict[str, str] = field(default_factory=dict)
+    untried: dict[str, Untried] = field(default_factory=dict)
     seeds: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Runs everything that the plan wants, within the queue's time."""
+        """Runs everything that the plan wants, within the queue's time.
+
+        Raises UserError, before anything is run, where a folder has a run of other words.
+        """
+        for job in self._every_job():
+            job.refuse_another()
         self._check()
-        open_ones = [name for name in self.plan.setups if name not in self.problems]
+        open_ones = [name for name in self.plan.setups if name not in self.untried]
         least = min(FEWEST, self.plan.seeds)
         self._batch([(name, least) for name in open_ones])
         while (name := self._neediest(open_ones)) and self.queue.has_time():
             most = self.plan.seeds if self.seeds[name] < self.plan.seeds else self.plan.most
             self._batch([(name, min(most, self.seeds[name] + self.queue.workers))])
+
+    def _every_job(self) -> Iterator[ClaimRun]:
+        for name in self.plan.setups:
+            before = [self.plan.start(name), *self.plan.checks(name)]
+            yield from (job for job in before if job)
+            yield from self.plan.jobs(name, self.plan.every_seed)
 
     def _check(self) -> None:
         setups = self.plan.setups
@@ -188,16 +191,18 @@ class ClaimTrial:
         self.queue.run(starts, self.told)
         self.queue.run([job for name in setups for job in self.plan.checks(name)], self.told)
         for name, setup in setups.items():
-            lost = [job for job in self.plan.checks(name) if job in self.queue.failed]
+            before = [job for job in [self.plan.start(name), *self.plan.checks(name)] if job]
+            lost = [job for job in before if job in self.queue.failed]
             if lost:
-                self.problems[name] = f"{lost[0].name} failed: {self.queue.failed[lost[0]]}"
-            elif all(job.ended for job in self.plan.checks(name)):
+                reason = f"{lost[0].name} failed: {self.queue.failed[lost[0]]}"
+                self.untried[name] = Untried(NOT_RUN, reason)
+            elif all(job.ended for job in before):
                 try:
                     why = checks.problem(setup, self.plan.folder / name / CHECKS)
                 except UserError as error:
                     raise UserError(f"setup {name}: {error}") from None
                 if why:
-                    self.problems[name] = why
+                    self.untried[name] = Untried(CANNOT, why)
         self.looked()
 
     def _batch(self, wanted: Sequence[tuple[str, int]]) -> None:

@@ -35,9 +35,11 @@ def exam(
 
     With `data` there is a folder for those that need files; models play `roles`. `own` is the
     station of the user's cases. With `only`, no others than those of these names are in it. Raises
-    UserError for a name that no station bears, and where no station is left.
+    UserError for a size or a name that there is not, and where no station is left.
     """
     whole = read(str(FILE))
+    if size not in whole.sizes:
+        raise unknown("size", size, whole.sizes)
     every = [*whole.benchmarks, *([own] if own else ())]
     names = [each.name for each in every]
     for name in only:
