@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +45,7 @@ class Profiles:
         self.row = {id: place for place, id in enumerate(self.diseases)}
         self.terms = release.ontology.abnormalities
         self.column = {id: place for place, id in enumerate(self.terms)}
-        self.above = lru_cache(maxsize=None)(self._above)
+        self._above: dict[int, NDArray[np.intp]] = {}
         self.shares = self._matrix(self.diseases, NOBODYS)
         self._citing: dict[str, set[str]] = {}
         for disease in release.diseases.values():
@@ -76,10 +75,12 @@ class Profiles:
         """
         return len(self._shares(disease, own)) if disease in self.row else 0
 
-    def _above(self, column: int) -> NDArray[np.intp]:
-        """The columns of a term and of everything that it is a kind of."""
-        found = self._release.ontology.ancestors(self.terms[column])
-        return np.array([self.column[id] for id in found if id in self.column])
+    def above(self, column: int) -> NDArray[np.intp]:
+        """The columns of a term and of everything that it is a kind of, in no order."""
+        if column not in self._above:
+            found = self._release.ontology.ancestors(self.terms[column])
+            self._above[column] = np.array([self.column[id] for id in found if id in self.column])
+        return self._above[column]
 
     def _matrix(self, diseases: Sequence[str], own: frozenset[str]) -> csr_array:
         """The rows of these diseases."""
