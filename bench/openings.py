@@ -1,7 +1,8 @@
 """Training on a group whose episodes have one opening, which goes through the model once.
 
 Forward and backward pass of one micro-batch of GRPO's update, a model of SmolLM2's size on one
-thread, beside the same pass on padded rows. The policy wrote half of what follows the opening.
+thread, beside the same pass on padded rows. The policy wrote half of what follows the opening. The
+log-probabilities have to be those of the padded rows.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ def rows(opening: int, own: int, seed: int = 0) -> list[list[int]]:
     return [begin + rng.integers(3, SMOLLM2["vocab_size"], n).tolist() for n in lengths]
 
 
-def passes(model: Any, group: list[list[int]], opening: int, alike: bool) -> Callable[[], None]:
-    """Forward and backward pass of the group."""
+def passes(
+    model: Any, group: list[list[int]], opening: int, alike: bool
+) -> Callable[[], torch.Tensor]:
+    """Forward and backward pass of the group; it gives the log-probabilities."""
     longest = max(map(len, group))
     ids = torch.zeros((len(group), longest), dtype=torch.long)
     for place, row in enumerate(group):
@@ -48,22 +51,26 @@ def passes(model: Any, group: list[list[int]], opening: int, alike: bool) -> Cal
     parents = r * longest + c - 1 if made is None else made.places[r, c - 1]
     given = {"input_ids": ids} if made is None else made.inputs()
 
-    def run() -> None:
+    def run() -> torch.Tensor:
         model.zero_grad()
-        logprobs = model(**given, wanted=ScoredTokens(parents, ids[r, c]))[0]
-        (-logprobs.mean()).backward()
+        calls = 0 if made is None else made.calls
+        logprobs: torch.Tensor = model(**given, wanted=ScoredTokens(parents, ids[r, c]))[0]
+        if made is not None:
+            made.check(model, calls)
+        (-logprobs.mean()).backward()  # type: ignore[no-untyped-call]
+        return logprobs.detach()
 
     return run
 
 
-def spent(run: Callable[[], None]) -> float:
-    """Processor seconds of the better of two."""
+def spent(run: Callable[[], torch.Tensor]) -> tuple[float, torch.Tensor]:
+    """Processor seconds of the better of two, and the log-probabilities."""
     found = []
     for _ in range(2):
         begun = time.process_time()
-        run()
+        logprobs = run()
         found.append(time.process_time() - begun)
-    return min(found)
+    return min(found), logprobs
 
 
 def measure() -> list[Figure]:
@@ -74,7 +81,10 @@ def measure() -> list[Figure]:
     with scoring(model), attending():
         for opening, own, wanted in SHAPES:
             group = rows(opening, own)
-            ours, theirs = (spent(passes(model, group, opening, each)) for each in (True, False))
+            (ours, alike), (theirs, apart) = (
+                spent(passes(model, group, opening, each)) for each in (True, False)
+            )
+            torch.testing.assert_close(alike, apart, rtol=0, atol=1e-4)
             name = f"update, opening {opening}, own {own}, group {GROUP}: beside padded rows"
             figures.append(Figure(name, ours, theirs, "s", theirs / ours, wanted, True))
     return figures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import engine_world
 import numpy as np
 import pytest
 import torch
+from bench import openings as bench
 from hypothesis import given
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
@@ -137,6 +139,39 @@ def test_other_attention_and_sliding_windows_are_trained_on_padded_rows() -> Non
         use_sliding_window=True, sliding_window=8, max_window_layers=0, num_hidden_layers=2
     )
     assert not able(model)
+
+
+def test_what_attention_does_besides_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dropout is seen in the configuration, or in the pass: it would not be that of padded rows."""
+    model = engine_world.model().train()
+    model.config.attention_dropout = 0.1
+    assert not able(model)
+    model.config.attention_dropout = 0.0
+    assert able(model)
+    attention = model.model.layers[0].self_attn
+    with scoring(model), attending(), torch.no_grad():
+        scored(model, TREE, Openings(TREE, CPU))
+        monkeypatch.setattr(attention, "attention_dropout", 0.1)
+        with pytest.raises(WorkupError, match="Qwen3Attention drops attention"):
+            scored(model, TREE, Openings(TREE, CPU))
+    monkeypatch.setattr(attention, "is_causal", False)
+    assert not able(model)
+
+
+def test_the_bench_fails_where_log_probabilities_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+    monkeypatch.setattr(bench, "SMOLLM2", {**bench.SMOLLM2, **sizes})
+    monkeypatch.setattr(bench, "SHAPES", ((6, 5, 1.0),))
+    monkeypatch.setattr(bench, "GROUP", 3)
+    assert len(bench.measure()) == 1
+    usual = Openings.attend
+    monkeypatch.setattr(Openings, "attend", lambda *how: usual(*how) + 1)
+    with pytest.raises(AssertionError, match="not close"):
+        bench.measure()
+    monkeypatch.setattr(bench, "attending", nullcontext)
+    with pytest.raises(WorkupError, match="0 of 2 layers"):
+        bench.measure()
 
 
 def test_layers_that_hand_nothing_on_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

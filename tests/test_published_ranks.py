@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,11 +69,27 @@ def test_an_id_that_fits_two_rows_fits_none(tmp_path: Path) -> None:
         ("case_id\trank\nc\t1.5\n", r"line 2, field 'rank': is no rank"),
         ("case_id\trank\nc\t1\nc\t2\n", r"line 3: a second rank"),
         ("case_id\trank\nc\t1\t2\n", r"line 2: it has 3 cells"),
+        ("case_id\trank\nc\n", r"line 2: it has 1 cells"),
+        ("case_id,rank\rc,1\r", r"line 1: a carriage return"),
+        ("case_id\trank\rc\t1\r", r"line 1: a carriage return"),
+        (f"case_id,rank\n{'c' * 140_000},1\n", r"line 2: cannot be divided into cells"),
     ],
 )
 def test_a_table_that_cannot_be_read_is_named(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(CaseError, match=problem):
         read(table(tmp_path, text), open_source(spec(tmp_path)).test)
+
+
+def test_first_and_last_cells_may_be_empty(tmp_path: Path) -> None:
+    cases = open_source(spec(tmp_path)).test
+    place = table(tmp_path, "model\tcase_id\trank\n\tc\t3\n\tblue\t\nm\tgone\t0\n")
+    assert read(place, cases).ranks == {"c": 3, "blue": 0, "gone": 0}
+
+
+def test_a_table_says_how_many_of_its_cases_are_used(tmp_path: Path) -> None:
+    cases = open_source(spec(tmp_path)).test
+    found = read(table(tmp_path, "case_id\trank\nc\t1\nelse\t2\nother\t3\n"), cases)
+    assert found == PublishedRanks("t", {"c": 1}, ("t: 1 of its 3 cases are these patients.",))
 
 
 def test_a_table_of_others_is_refused(tmp_path: Path) -> None:
@@ -106,6 +123,95 @@ def test_folders_of_pheval_are_read(tmp_path: Path) -> None:
     (folder / "gone-disease_result.parquet").write_text("no parquet")
     with pytest.raises(CaseError, match="is no Parquet file"):
         read(str(folder), cases)
+
+
+def result(folder: Path, case: str, text: str, ending: str = "tsv") -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{case}-disease_result.{ending}").write_text(text)
+
+
+def test_files_of_pheval_are_those_of_their_ids(tmp_path: Path) -> None:
+    """Two ids that differ by their publication alone, each with its own truth."""
+    rows = [patient("PMID_1_1", SPOT, RED, FIT), patient("PMID_2_1", TWIN, RED, FIT)]
+    cases = open_source(patients(tmp_path / "q.jsonl", *rows)).test
+    folder = tmp_path / "exomiser_13.3"
+    for id in ("PMID_1_1", "PMID_2_1"):
+        result(folder, id, "rank\tdisease_identifier\n1\tOMIM:4\n2\tOMIM:1\n")
+    assert read(str(folder), cases) == PublishedRanks(
+        "exomiser_13.3", {"PMID_1_1": 2, "PMID_2_1": 1}
+    )
+    result(folder, "PMID_2_1", "rank\tdisease_identifier\n")
+    result(folder, "elsewhere", "of no case: not read")
+    assert read(str(folder), cases) == PublishedRanks(
+        "exomiser_13.3",
+        {"PMID_1_1": 2, "PMID_2_1": 0},
+        (
+            "exomiser_13.3: 2 of its 3 cases are these patients.",
+            "exomiser_13.3: 1 files rank nothing at all; their patients are missed.",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("place\ttrue_positive\n1\tTrue\n", "line 2: no column 'rank'"),
+        ("rank\tdisease\n1\tOMIM:1\n", "line 2: no column 'disease_identifier'"),
+        ("rank\ttrue_positive\n1\tFalse\n2\tyes\n", "line 3, field 'true_positive': is neither"),
+        ("rank\ttrue_positive\n1\t\n", "is neither true nor false"),
+        ("rank\ttrue_positive\none\tTRUE\n", "is no rank"),
+    ],
+)
+def test_a_result_of_pheval_that_cannot_be_read_is_no_miss(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    result(tmp_path / "run", "c", text)
+    with pytest.raises(CaseError, match=problem):
+        read(str(tmp_path / "run"), open_source(spec(tmp_path)).test)
+
+
+def test_two_results_of_one_case_are_refused(tmp_path: Path) -> None:
+    for ending in ("parquet", "tsv"):
+        result(tmp_path / "run", "c", "rank\ttrue_positive\n1\tTrue\n", ending)
+    with pytest.raises(CaseError, match=r"second result of the case of c-disease_result\.parquet"):
+        read(str(tmp_path / "run"), open_source(spec(tmp_path)).test)
+
+
+def test_two_tables_of_one_name_are_refused(tmp_path: Path) -> None:
+    source = open_source(spec(tmp_path))
+    twice = [PublishedRanks("t", {"c": 1}), PublishedRanks("t", {"a-1": 2})]
+    with pytest.raises(UserError, match="2 tables are called 't'"):
+        compared(source, "nowhere", twice, 10, 0, lambda total: lambda: None)
+
+
+def test_every_table_has_its_patients(tmp_path: Path) -> None:
+    """`n` of each; one whose disease has no code is in the group of its publication."""
+    folder = release(tmp_path / "hpo")
+    source = open_source(spec(tmp_path))
+    uncoded = [
+        replace(each, truth=replace(each.truth, codes=())) if each.id == "c" else each
+        for each in source.test
+    ]
+    source = replace(source, test=uncoded)
+    few, many = PublishedRanks("few", {"blue": 1}), {"a-1": 1, "PMID:7-b:2": 1, "c": 1, "gone": 1}
+    tables = [few, PublishedRanks("many", many)]
+    found = compared(source, str(folder), tables, 1, 0, lambda total: lambda: None)
+    assert {each.case for each in found.cases} == {"blue", "a-1"}
+    every = compared(source, str(folder), tables, 9, 0, lambda total: lambda: None)
+    groups = {each.case: each.group for each in every.cases}
+    assert groups["c"] == groups["PMID:7-b:2"] != groups["a-1"]
+
+
+def test_findings_that_the_release_lacks_are_counted(tmp_path: Path) -> None:
+    folder = release(tmp_path / "hpo")
+    rows = [patient("a", SPOT, RED, "HP:7", pmid="PMID:99"), patient("b", SPOT, RED, FIT)]
+    source = open_source(patients(tmp_path / "q.jsonl", *rows))
+    beside = compared(
+        source, str(folder), [PublishedRanks("t", {"a": 1})], 9, 0, lambda total: lambda: None
+    )
+    assert any(note.startswith("1 of 2 findings are no abnormality") for note in beside.notes())
+    alone = ranked(source, str(folder), 9, 0, lambda: None)
+    assert any(note.startswith("1 of 4 findings are no abnormality") for note in alone.notes())
 
 
 def test_ranks_are_the_studys_and_differences_are_counts(tmp_path: Path) -> None:
@@ -153,6 +259,11 @@ def test_the_command_takes_several_tables(tmp_path: Path, call: Call) -> None:
     assert numbers["compared"]["two"]["top"]["two"]["3"]["mean"] == 0.5
     assert "2 patients" in shown
     assert "Beside one" in (tmp_path / "s" / "rare.html").read_text()
+    again = (*words, "--out", tmp_path / "again")
+    assert call(*again, f"against={one}, {two}")[0] == 0, "blanks around a comma"
+    status, _, told = call(*words, f"against={one},", "--out", tmp_path / "comma")
+    assert status == 2
+    assert "a comma stands between two entries, and one is empty" in " ".join(told.split())
     unknown = table(tmp_path, "case_id\trank\nunpublished\t1\n", "u.tsv")
     status, _, told = call(*words, f"against={unknown}", "--out", tmp_path / "u")
     assert status == 2

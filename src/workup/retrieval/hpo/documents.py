@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field
 
@@ -23,7 +23,7 @@ from workup.retrieval.hpo.release import (
     AnnotatedDisease,
     Annotation,
     HpoRelease,
-    publications,
+    publications_alone,
 )
 from workup.retrieval.provenance import resting
 
@@ -34,18 +34,19 @@ ORPHANET = (
     "Orphanet, rare diseases and their phenotypes (https://www.orphadata.com), CC BY 4.0; "
     "definitions as Orphanet words them."
 )
-_WORDS = {
-    "Obligate (100%)": "always",
-    "Very frequent (99-80%)": "very frequently",
-    "Frequent (79-30%)": "frequently",
-    "Occasional (29-5%)": "occasionally",
-    "Very rare (<4-1%)": "very rarely",
-    "Excluded (0%)": "never",
-}
-_SHARES = dict(WORDED.values())  # word → share; Orphanet's ranges are the HPO's
+Frequency = Literal[
+    "Obligate (100%)",
+    "Very frequent (99-80%)",
+    "Frequent (79-30%)",
+    "Occasional (29-5%)",
+    "Very rare (<4-1%)",
+    "Excluded (0%)",
+]
+"""How Orphanet words a frequency, in the order of WORDED, whose ranges these are."""
+_WORDED = dict(zip(get_args(Frequency), WORDED.values(), strict=True))
 
 
-class Orphan(BaseModel):
+class OrphanetDisease(BaseModel):
     """One disease of Orphanet, as a line of JSON: `hpo` holds [term, name, frequency]."""
 
     id: Filled
@@ -53,7 +54,7 @@ class Orphan(BaseModel):
     synonyms: list[str] = []
     definition: str | None = ""
     xref: list[tuple[str | None, str | None, str]] = Field(default=[], max_length=1_000)
-    hpo: list[tuple[str, str, str]] = Field(default=[], max_length=10_000)
+    hpo: list[tuple[str, str, Frequency]] = Field(default=[], max_length=10_000)
 
     @property
     def same(self) -> tuple[str, ...]:
@@ -63,11 +64,11 @@ class Orphan(BaseModel):
         )
 
 
-def orphans(path: Path) -> Iterator[Orphan]:
+def orphanet_diseases(path: Path) -> Iterator[OrphanetDisease]:
     """The diseases in a file of JSON lines. Raises CaseError (file, line, field)."""
     for line in scan(path):
         row = parse_object(line.text, file=path, line=line.number)
-        yield checked(Orphan, row, file=path, line=line.number)
+        yield checked(OrphanetDisease, row, file=path, line=line.number)
 
 
 def open_release(place: str) -> HpoRelease:
@@ -79,11 +80,11 @@ def open_release(place: str) -> HpoRelease:
     place, *files = place.split(JOINED)
     release = HpoRelease.open(place)
     diseases = dict(release.diseases)
-    for orphan in (each for file in files for each in orphans(existing(file))):
+    for orphan in (each for file in files for each in orphanet_diseases(existing(file))):
         found = [
-            Annotation(term, "P", _SHARES.get(words), 0, words, (orphan.id,))
+            Annotation(term, "P", share, 0, words, (orphan.id,))
             for id, _, how in orphan.hpo
-            for term, words in [(release.ontology.resolve(id), _WORDS.get(how, ""))]
+            for term, (words, share) in [(release.ontology.resolve(id), _WORDED[how])]
             if term
         ]
         for id in orphan.same:
@@ -105,7 +106,7 @@ class Naming:
     notes: tuple[str, ...]
 
 
-def naming(release: HpoRelease, orphanet: Sequence[Orphan] = ()) -> Naming:
+def naming(release: HpoRelease, orphanet: Sequence[OrphanetDisease] = ()) -> Naming:
     """The further names of every disease: the HPO's own, and Orphanet's of the same disease."""
     claimed: dict[str, list[str]] = {
         id: list(each.names[1:]) for id, each in release.diseases.items()
@@ -144,7 +145,7 @@ def naming(release: HpoRelease, orphanet: Sequence[Orphan] = ()) -> Naming:
     return Naming(others, tuple(f"{count:,} {what}" for count, what in notes if count))
 
 
-def documents(release: HpoRelease, orphanet: Sequence[Orphan] = ()) -> Iterator[Document]:
+def documents(release: HpoRelease, orphanet: Sequence[OrphanetDisease] = ()) -> Iterator[Document]:
     """All documents, disease by disease; those of Orphanet's own diseases come last."""
     named = naming(release, orphanet)
     for disease in release.diseases.values():
@@ -159,7 +160,7 @@ def _disease(
     """A document for each set of publications, in the order in which they come."""
     parts: dict[tuple[str, ...], list[Annotation]] = {}
     for each in disease.annotations:
-        parts.setdefault(publications(each.references) or (), []).append(each)
+        parts.setdefault(publications_alone(each.references) or (), []).append(each)
     head = f"Disease {disease.id}, {disease.name}.{_also(others)}"
     for rests, rows in parts.items():
         source = f"Source: {', '.join(rests) if rests else 'OMIM and other catalogues'}."
@@ -192,10 +193,10 @@ def _finding(release: HpoRelease, id: str) -> str:
     return f"{term.name} (also {', '.join(others)})" if others else term.name
 
 
-def _orphan(release: HpoRelease, orphan: Orphan) -> Document:
+def _orphan(release: HpoRelease, orphan: OrphanetDisease) -> Document:
     same = f" In OMIM: {', '.join(orphan.same)}." if orphan.same else ""
     found = [
-        f"{_finding(release, id) if id else name}: {_WORDS.get(how, how)}."
+        f"{_finding(release, id) if id else name}: {_WORDED[how][0]}."
         for term, name, how in orphan.hpo
         for id in [release.ontology.resolve(term)]
     ]

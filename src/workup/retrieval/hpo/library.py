@@ -11,7 +11,7 @@ from typing import Any
 from workup.core.disk import whole_folder
 from workup.core.errors import UserError
 from workup.retrieval import JOINED, index
-from workup.retrieval.hpo.documents import ORPHANET, as_line, documents, naming, orphans
+from workup.retrieval.hpo.documents import ORPHANET, as_line, documents, naming, orphanet_diseases
 from workup.retrieval.hpo.release import INSTALLED, HpoRelease, mark
 
 
@@ -39,7 +39,7 @@ def build(
     if missing := [file for file in files if not file.is_file()]:
         raise UserError(f"no file {missing[0]}")
     release = HpoRelease.open(places[0])
-    orphanet = [orphan for file in files for orphan in orphans(file)]
+    orphanet = [disease for file in files for disease in orphanet_diseases(file)]
     told = (release.attribution, *([ORPHANET] if orphanet else []))
     place = INSTALLED if places[0] == INSTALLED else str(Path(places[0]).expanduser().resolve())
     place = JOINED.join((place, *(str(file.resolve()) for file in files)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from workup.cases.files import scan
@@ -47,26 +47,44 @@ class Ontology:
     def open(cls, path: Path) -> Ontology:
         """Reads `hp.obo`.
 
-        Raises CaseError (file, line) for what is no such file, and for a circle of terms.
+        Raises CaseError (file, line) for what is no such file, for a kind of an unknown term, and
+        for a circle of terms.
         """
         terms: dict[str, Term] = {}
         elsewhere: dict[str, str] = {}
         version = ""
-        for tags in _stanzas(path):
-            if "id" not in tags:
-                version = next(iter(tags.get("data-version", [])), version)
+        for line, tags in _stanzas(path):
+            if not line:
+                version = next(iter(tags.get("data-version", [])), "")
                 continue
-            (id,) = tags["id"][:1]
+            if "id" not in tags:
+                raise CaseError("a [Term] without an id.", file=path, line=line)
+            id = tags["id"][0]
             if tags.get("is_obsolete") == ["true"]:
-                elsewhere |= dict(zip([id], tags.get("replaced_by", []), strict=False))
+                for successor in tags.get("replaced_by", [])[:1]:
+                    elsewhere[id] = successor
                 continue
             terms[id] = _term(id, tags)
             elsewhere |= dict.fromkeys(tags.get("alt_id", []), id)
         if not terms:
             raise CaseError("holds no [Term] of an ontology.", file=path)
         made = cls(terms, elsewhere, version)
-        made._refuse_circles(path)
+        made._connect(path)
         return made
+
+    @cached_property
+    def abnormalities(self) -> tuple[str, ...]:
+        """The ids of all kinds of ABNORMALITY but itself, in the file's order."""
+        below = (id for id in self.terms if ABNORMALITY in self.ancestors(id))
+        return tuple(id for id in below if id != ABNORMALITY)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, str]:
+        """The abnormalities' ids by name, in the file's order; of two with one name the first."""
+        found: dict[str, str] = {}
+        for id in self.abnormalities:
+            found.setdefault(self.terms[id].name, id)
+        return found
 
     def resolve(self, id: str) -> str:
         """The present id of a term.
@@ -85,16 +103,20 @@ class Ontology:
         known = (self.ancestors(parent) for parent in self.terms[id].parents)
         return frozenset((id,)).union(*known)
 
-    def _refuse_circles(self, path: Path) -> None:
-        """Raises CaseError where a term is a kind of itself; fills the cache from the top down.
+    def _connect(self, path: Path) -> None:
+        """Replaces earlier ids of parents, and fills the cache of ancestors from the top down.
 
         The terms are visited so that no parent comes after its child: nothing recurses deeply.
+        Raises CaseError for an unknown parent, and where a term is a kind of itself.
         """
-        left = {id: {p for p in term.parents if p in self.terms} for id, term in self.terms.items()}
         children: dict[str, list[str]] = {}
-        for id, parents in left.items():
-            self.terms[id].parents = sorted(parents)
-            for parent in parents:
+        left: dict[str, set[str]] = {}
+        for id, term in self.terms.items():
+            present = {parent: self.resolve(parent) for parent in term.parents}
+            if unknown := next((parent for parent in present if not present[parent]), ""):
+                raise CaseError(f"{id} is a kind of {unknown}, an unknown term (is_a).", file=path)
+            term.parents, left[id] = sorted({*present.values()}), {*present.values()}
+            for parent in left[id]:
                 children.setdefault(parent, []).append(id)
         ready = [id for id, parents in left.items() if not parents]
         seen = 0
@@ -107,27 +129,33 @@ class Ontology:
                 if not left[child]:
                     ready.append(child)
         if seen < len(left):
-            circle = next(id for id, parents in left.items() if parents)
-            raise CaseError(f"{circle} is a kind of itself (is_a).", file=path)
+            id, below = next(id for id, parents in left.items() if parents), set[str]()
+            while id not in below:  # upwards, until a term comes again: it is one of the circle
+                below.add(id)
+                id = min(left[id])
+            raise CaseError(f"{id} is a kind of itself (is_a).", file=path)
 
 
-def _stanzas(path: Path) -> Iterator[dict[str, list[str]]]:
-    """The tags of the header, then those of every [Term]; other stanzas are skipped."""
+def _stanzas(path: Path) -> Iterator[tuple[int, dict[str, list[str]]]]:
+    """The tags of the header, then those of every [Term]; other stanzas are skipped.
+
+    With each comes the line of its [Term], 0 for the header.
+    """
     tags: dict[str, list[str]] = {}
-    read = True
+    begun, read = 0, True
     for line in scan(path):
         if line.text.startswith("["):
-            if read and tags:
-                yield tags
-            tags, read = {}, line.text == "[Term]"
+            if read:
+                yield begun, tags
+            tags, begun, read = {}, line.number, line.text == "[Term]"
         elif read:
             tag, colon, value = line.text.partition(": ")
             if tag in _KEPT or tag == "data-version":
                 tags.setdefault(tag, []).append(_value(tag, value, path, line.number))
             elif not colon and not line.text.endswith(":"):
                 raise CaseError("no line of an ontology (TAG: VALUE).", file=path, line=line.number)
-    if read and tags:
-        yield tags
+    if read:
+        yield begun, tags
 
 
 def _value(tag: str, value: str, path: Path, line: int) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ from scipy.sparse import csc_array, csr_array
 
 from workup.core.case import Passage
 from workup.core.draws import seed_key
-from workup.retrieval.hpo.ontology import ABNORMALITY
 from workup.retrieval.hpo.release import Annotation, HpoRelease
 from workup.retrieval.index import Index
 from workup.retrieval.provenance import rests_on, subject
@@ -43,13 +41,11 @@ class Profiles:
 
     def __init__(self, release: HpoRelease, withheld: frozenset[str] = NOBODYS) -> None:
         self._release, self.withheld = release, withheld
-        ancestors = release.ontology.ancestors
         self.diseases = tuple(release.diseases)
         self.row = {id: place for place, id in enumerate(self.diseases)}
-        below = (id for id in release.ontology.terms if ABNORMALITY in ancestors(id))
-        self.terms = tuple(id for id in below if id != ABNORMALITY)
+        self.terms = release.ontology.abnormalities
         self.column = {id: place for place, id in enumerate(self.terms)}
-        self.above = lru_cache(maxsize=None)(self._above)
+        self._above: dict[int, NDArray[np.intp]] = {}
         self.shares = self._matrix(self.diseases, NOBODYS)
         self._citing: dict[str, set[str]] = {}
         for disease in release.diseases.values():
@@ -58,9 +54,13 @@ class Profiles:
                     self._citing.setdefault(reference, set()).add(disease.id)
 
     def columns(self, terms: Iterable[str]) -> list[int]:
-        """The columns of a patient's terms; earlier ids are resolved, unknown ones left out."""
+        """The columns of a patient's terms; earlier ids are resolved, `unknown` ones left out."""
         present = dict.fromkeys(map(self._release.ontology.resolve, terms))
         return [self.column[id] for id in present if id in self.column]
+
+    def unknown(self, terms: Iterable[str]) -> int:
+        """How many of the terms are no abnormality of the release."""
+        return sum(self._release.ontology.resolve(id) not in self.column for id in terms)
 
     def changed(self, own: frozenset[str]) -> tuple[list[int], csr_array]:
         """The rows that change without what rests on `own` alone, and their new values."""
@@ -68,18 +68,19 @@ class Profiles:
         diseases = sorted(citing, key=self.row.__getitem__)
         return [self.row[id] for id in diseases], self._matrix(diseases, own)
 
-    def annotated(self, disease: str, own: frozenset[str] = NOBODYS) -> bool:
-        """Whether any finding of the disease is left without what rests on `own` alone."""
-        return disease in self.row and bool(self._shares(disease, own))
+    def annotated(self, disease: str, own: frozenset[str] = NOBODYS) -> int:
+        """How many terms are stated of the disease, without what rests on `own` alone.
 
-    def findings(self, disease: str, own: frozenset[str] = NOBODYS) -> int:
-        """How many terms are stated of the disease, without what rests on `own` alone."""
-        return len(self._shares(disease, own))
+        0 for a disease that the release does not have.
+        """
+        return len(self._shares(disease, own)) if disease in self.row else 0
 
-    def _above(self, column: int) -> NDArray[np.intp]:
-        """The columns of a term and of everything that it is a kind of."""
-        found = self._release.ontology.ancestors(self.terms[column])
-        return np.array([self.column[id] for id in found if id in self.column])
+    def above(self, column: int) -> NDArray[np.intp]:
+        """The columns of a term and of everything that it is a kind of, in no order."""
+        if column not in self._above:
+            found = self._release.ontology.ancestors(self.terms[column])
+            self._above[column] = np.array([self.column[id] for id in found if id in self.column])
+        return self._above[column]
 
     def _matrix(self, diseases: Sequence[str], own: frozenset[str]) -> csr_array:
         """The rows of these diseases."""
@@ -95,7 +96,9 @@ class Profiles:
         columns = [column for profile in profiles for column in profile]
         values = [share for profile in profiles for share in profile.values()]
         shape = (len(profiles), len(self.terms))
-        return csr_array((np.array(values, float), np.array(columns, int), starts), shape=shape)
+        found = csr_array((np.array(values, float), np.array(columns, int), starts), shape=shape)
+        found.sort_indices()  # rows with the same terms have the same sums, to the last bit
+        return found
 
     def _profile(self, disease: str, own: frozenset[str]) -> dict[int, float]:
         """Column → P(term | disease), of the terms that any annotation implies."""
@@ -150,10 +153,11 @@ class LikelihoodRatio:
 
     a ⪰ t are t and all terms that it is a kind of, below the root. So a disease that is annotated
     with a wider term than the patient's explains it as far as the wider term is rarer than chance:
-    P(t | d) = P(a | d)·P(t) / P(a). With probability ε a finding has nothing to do with the
-    disease. P(a) = (κ + Σ_d P(a | d)) / (1 + D) is the frequency over all D diseases, each as
-    probable. An excluded finding counts (1 − P(t | d)) / (1 − P(t)), with P(t | d) = LR(t, d)·P(t),
-    at most 1 − ε.
+    P(t | d) = P(a | d)·P(t) / P(a). ε draws the ratio of each finding towards 1.
+    P(a) = (κ + Σ_d P(a | d)) / (1 + D) is the frequency over all D diseases, each as probable. An
+    excluded finding counts (1 − P(t | d)) / (1 − P(t)), with P(t | d) = LR(t, d)·P(t), at most
+    1 − ε. So with ε = .95 it tells two diseases apart by at most .05 nats, and not at all where
+    P(t) ≥ .0526.
 
     Findings are no independent draws: several tell of one organ. So C counts what they share once.
     A are the findings and all terms that they are a kind of, and of their information the share
@@ -161,9 +165,8 @@ class LikelihoodRatio:
 
         C(d) = Σ_{a ∈ A, annotated of d} I(a) / Σ_{a ∈ A} I(a),   I(a) = (−log P(a))^1.5
 
-    The scores are no calibrated probabilities. ε, λ and the power were chosen on published patients
-    without their own publications, and by cross-validation over diseases
-    (docs/results/rare_diseases.md). With λ = 0 it is the likelihood ratio alone.
+    The scores are no calibrated probabilities. ε, λ, δ and the power were chosen by hand on
+    published patients (docs/results/rare_diseases.md). With λ = 0 it is the likelihood ratio alone.
     """
 
     def __init__(

@@ -13,9 +13,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workup.cases.files import evenly_spaced
 from workup.cases.publications import publications
 from workup.core.case import Case, Evidence, Source
-from workup.core.errors import UserError
+from workup.core.errors import CaseError, UserError
 from workup.retrieval import JOINED
 from workup.retrieval.hpo import CHANCE, RATIO, SIMILAR, WORDS
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 NAMED = 10  # diseases of a ranked list
 TERM = "HP:"
+LOOKED_AT = 20  # cases that say whether a source's findings are terms
 
 Ranking = Callable[[Case, Evidence], Sequence[str]]  # case, what was told of it → ids of diseases
 
@@ -86,7 +88,10 @@ class Rankings:
         return {label: self._ranking(label, seed, own_paper) for label in labels}
 
     def questions(self) -> tuple[TermQuestions, Mapping[str, int]]:
-        """What chooses among the terms that can be asked for, and their columns by name."""
+        """What chooses among the terms that can be asked for, and their columns by name.
+
+        Of two terms with one name the first can be asked for.
+        """
         assert self.release is not None  # else nobody asks
         return _questions(*self.release)
 
@@ -110,6 +115,8 @@ class Rankings:
         terms = questions.profiles.terms
         absent = tuple(terms[columns[name]] for name in denied)
         own = NOBODYS if own_paper else publications(case)
+        # A term whose name means another one cannot be asked for.
+        settled |= frozenset(range(len(terms))).difference(columns.values())
         best = questions.best(AskedTerms(PatientFindings(tuple(present), absent, own), settled))
         return next((name for name, column in columns.items() if column == best), "")
 
@@ -158,6 +165,8 @@ def _problem(settings: IndexSettings) -> str:
     place, kept = settings.release
     try:
         now = mark(place)
+    except CaseError as error:
+        return f"was built from {place} ({kept}), which cannot be read ({error})"
     except UserError:
         return f"was built from {place} ({kept}), which is not there any more"
     changed = f"was built from {place} ({kept}), which is another release now ({now})"
@@ -165,9 +174,9 @@ def _problem(settings: IndexSettings) -> str:
 
 
 def has_terms(source: Source) -> bool:
-    """Whether the findings of its cases are terms of the HPO, as the first one has them."""
-    cases = source.test or source.train
-    facts = (*cases[0].given, *cases[0].truth.facts) if len(cases) else ()
+    """Whether findings of its cases are terms of the HPO: those of LOOKED_AT cases are read."""
+    cases = evenly_spaced(source.test or source.train, LOOKED_AT)
+    facts = (fact for case in cases for fact in (*case.given, *case.truth.facts))
     return any(fact.id.startswith(TERM) for fact in facts)
 
 
@@ -188,9 +197,8 @@ def _questions(place: str, mark: str) -> tuple[TermQuestions, Mapping[str, int]]
     from workup.retrieval.hpo.asking import TermQuestions
 
     release, _, ratio = _opened(place, mark)
-    named = release.ontology.terms
-    columns = {named[id].name: column for column, id in enumerate(ratio.profiles.terms)}
-    return TermQuestions(ratio), columns
+    named = release.ontology.by_name.items()
+    return TermQuestions(ratio), {name: ratio.profiles.column[id] for name, id in named}
 
 
 @lru_cache(maxsize=1)

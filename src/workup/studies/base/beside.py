@@ -1,12 +1,13 @@
 """Our ranks of rare diseases beside published ranks of the same patients.
 
-Every patient of a table is counted: one whose disease we cannot rank is missed, as one is whose
-disease the others did not name.
+Patients of a table are counted if a publication is known of them. One whose disease we cannot rank
+is missed, as one is whose disease the others did not name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,7 @@ class RanksBeside(Result):
     tables: tuple[str, ...]
     cases: tuple[ComparedCase, ...]
     untold: int
+    warnings: tuple[str, ...]
 
     @property
     def title(self) -> str:
@@ -210,6 +212,7 @@ class RanksBeside(Result):
         )
         return [
             *([untold] if self.untold else []),
+            *self.warnings,
             "A disease that the release does not annotate, or not without the own paper, is "
             "counted as missed.",
             "Intervals draw whole groups: patients who share a disease or a publication.",
@@ -243,10 +246,14 @@ def compared(
     seed: int,
     begin: Callable[[int], Callable[[], None]],
 ) -> RanksBeside:
-    """The ranks of `n` patients of the tables, evenly spaced, by the release at `place`.
+    """The ranks of `n` patients of each table, evenly spaced, by the release at `place`.
 
-    Raises UserError for a release that cannot be read, and where no patient names a publication.
+    Raises UserError for a release that cannot be read, where no patient names a publication, and
+    for two tables of one name.
     """
+    for name, count in Counter(each.name for each in tables).items():
+        if count > 1:
+            raise UserError(f"against: {count} tables are called '{name}'; rename one of the files")
     release = open_release(place)
     ratio = LikelihoodRatio(Profiles(release))
     asked = [case for case in source.test if any(case.id in each.ranks for each in tables)]
@@ -255,13 +262,15 @@ def compared(
         raise UserError(f"{source.name}: no publication is known of any patient of the tables")
     groups = Groups()
     for case in source.test:
-        groups.join((case.truth.codes[0], *publications(case)))
-    drawn = evenly_spaced(told, n)
+        groups.join(_ties(case))
+    of_tables = [[case for case in told if case.id in each.ranks] for each in tables]
+    taken = {case.id for cases in of_tables for case in evenly_spaced(cases, n)}
+    drawn = [case for case in told if case.id in taken]
     tick = begin(len(drawn))
     rows = []
     for case in drawn:
         theirs = {each.name: each.ranks[case.id] for each in tables if case.id in each.ranks}
-        rows.append(_compared(case, ratio, groups.of(case.truth.codes[0]), theirs, seed))
+        rows.append(_compared(case, ratio, groups.of(_ties(case)[0]), theirs, seed))
         tick()
     return RanksBeside(
         source.name,
@@ -271,7 +280,23 @@ def compared(
         tuple(each.name for each in tables),
         tuple(rows),
         len(asked) - len(told),
+        (*(note for each in tables for note in each.notes), *unread(ratio.profiles, drawn)),
     )
+
+
+def unread(profiles: Profiles, cases: Iterable[Case]) -> list[str]:
+    """What a reader should know of findings that the release does not have."""
+    terms = [fact.id for case in cases for fact in (*case.given, *case.truth.facts)]
+    count = profiles.unknown(terms)
+    if not count:
+        return []
+    told = f"{count:,} of {len(terms):,} findings are no abnormality of the release"
+    return [f"{told}; they count nothing to rankers by terms."]
+
+
+def _ties(case: Case) -> tuple[str, ...]:
+    """What a case shares with others of its group: its disease and its publications."""
+    return (*case.truth.codes[:1], *sorted(publications(case)))
 
 
 def _compared(
@@ -286,5 +311,4 @@ def _compared(
         if profiles.annotated(disease, withheld):
             order = ordered(ratio.scores(PatientFindings(present, own=withheld)), seed, case.id)
             ranks[name] = int(np.flatnonzero(order == profiles.row[disease])[0]) + 1
-    annotated = profiles.findings(disease, own) if disease in profiles.row else 0
-    return ComparedCase(case.id, group, len(present), annotated, ranks)
+    return ComparedCase(case.id, group, len(present), profiles.annotated(disease, own), ranks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,109 +21,152 @@ RESULTS = "pheval_disease_results"
 """The folder of a PhEval run in which each case has a file of ranked diseases."""
 
 _RESULT = re.compile(r"(?P<case>.{1,200})-(?:pheval_)?disease_result\.(?:parquet|tsv)")
+_RIGHT = {"true": True, "1": True, "false": False, "0": False}
 _SIGNS = re.compile(r"[^0-9A-Za-z]+")
 
 
 @dataclass(frozen=True)
 class PublishedRanks:
-    """The ranks of one table: case id → the truth's place from 1, 0 where it is not ranked."""
+    """The ranks of one table: case id → the truth's place from 1, 0 where it is not ranked.
+
+    `notes` say how many of its cases are not among ours, and how many files are empty.
+    """
 
     name: str
     ranks: Mapping[str, int]
+    notes: tuple[str, ...] = ()
 
 
 def read(place: str, cases: Sequence[Case]) -> PublishedRanks:
     """The ranks of `cases` in a table, or in a folder of PhEval's results.
 
-    A table is one with tabs or commas, or JSON lines, with CASE and RANK; an empty rank says that
-    the truth is not ranked. A case that no id names as it stands is found by its id without the
-    publication before it and without signs, where that names one row and one case. Raises
-    CaseError (file, line, field), and UserError where no case of the table is among `cases`.
+    A table is one with tabs or commas, or JSON lines, with CASE and RANK; an empty rank, or 0, says
+    that the truth is not ranked. A folder has a file for each case, of diseases with their ranks.
+    The truth is what PhEval marked as right, in its older tables a disease with a code of the case.
+
+    A case that no id names as it stands is found by its id without the publication before it and
+    without signs, where that names one row and one case. Raises CaseError (file, line, field), and
+    UserError where no case of the table is among `cases`.
     """
     path = existing(place)
-    rows = _folder(path, cases) if path.is_dir() else _table(path)
-    exact = {case.id for case in cases}
-    shared = Counter(map(_plain, rows))
-    known = Counter(map(_plain, exact))
-    loose = {
-        _plain(id): rank for id, rank in rows.items() if id not in exact and shared[_plain(id)] == 1
-    }
-    found = {
-        id: rows[id] if id in rows else loose[_plain(id)]
-        for id in (case.id for case in cases)
-        if id in rows or (known[_plain(id)] == 1 and _plain(id) in loose)
-    }
-    if not found:
+    name = path.resolve().name if path.is_dir() else path.stem
+    codes = {case.id: case.truth.codes for case in cases}
+    rows: Mapping[str, int | Path] = _files(path) if path.is_dir() else _table(path)
+    meant = _meant(rows, codes)
+    if not meant:
         raise UserError(f"{place}: none of its {len(rows):,} cases is one of these patients")
-    return PublishedRanks(path.stem, found)
+    ranks: dict[str, int] = {}
+    empty = 0
+    for case, id in meant.items():
+        row = rows[id]
+        rank = row if isinstance(row, int) else _place(row, codes[case])
+        empty += rank is None
+        ranks[case] = rank or 0
+    told = {
+        f"{name}: {len(meant):,} of its {len(rows):,} cases are these patients.": len(rows)
+        - len(meant),
+        f"{name}: {empty:,} files rank nothing at all; their patients are missed.": empty,
+    }
+    return PublishedRanks(name, ranks, tuple(note for note, count in told.items() if count))
 
 
 def _plain(id: str) -> str:
     return _SIGNS.sub("_", without_publication(id)).lower()
 
 
+def _meant(ids: Collection[str], cases: Collection[str]) -> dict[str, str]:
+    """The id of a case → that of `ids` which means it."""
+    shared, known = Counter(map(_plain, ids)), Counter(map(_plain, cases))
+    loose = {_plain(id): id for id in ids if id not in cases and shared[_plain(id)] == 1}
+    found = {case: case for case in cases if case in ids}
+    near = {case: _plain(case) for case in cases if known[_plain(case)] == 1}
+    return {**{case: loose[form] for case, form in near.items() if form in loose}, **found}
+
+
 def _table(path: Path) -> dict[str, int]:
     ranks: dict[str, int] = {}
     for number, row in _rows(path):
-        for field in (CASE, RANK):
-            if field not in row:
-                raise CaseError(f"no column '{field}'.", file=path, line=number)
-        id = str(row[CASE]).strip()
+        id = str(_cell(row, path, number, CASE)).strip()
         if id in ranks:
             raise CaseError("a second rank of one case.", file=path, line=number, got=id[:60])
-        ranks[id] = _rank(row[RANK], path, number)
+        ranks[id] = _rank(_cell(row, path, number, RANK), path, number)
     return ranks
+
+
+def _cell(row: Mapping[str, object], path: Path, number: int, column: str) -> object:
+    if column not in row:
+        raise CaseError(f"no column '{column}'.", file=path, line=number)
+    return row[column]
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
     """The line's number and its cells by heading; a line of JSON is a row of its own."""
     heading: list[str] = []
     tabs = False
-    for line in scan(path):
+    for line in scan(path, whole=True):
         if path.suffix == ".jsonl":
             yield line.number, parse_object(line.text, file=path, line=line.number)
             continue
+        if "\r" in line.text:
+            problem = "a carriage return within a line; save the file with line ends of Unix."
+            raise CaseError(problem, file=path, line=line.number)
         tabs = tabs or (not heading and "\t" in line.text)
-        cells = line.text.split("\t") if tabs else next(csv.reader([line.text]), [])
+        try:
+            cells = line.text.split("\t") if tabs else next(csv.reader([line.text]))
+        except csv.Error as error:
+            problem = f"cannot be divided into cells ({error})."
+            raise CaseError(problem, file=path, line=line.number) from error
         if not heading:
-            heading = cells
-        elif len(cells) > len(heading):
-            raise CaseError(f"it has {len(cells)} cells.", file=path, line=line.number)
-        else:  # blanks at the end of a line are gone: the last cells may be empty
-            yield line.number, dict(zip(heading, [*cells, *[""] * len(heading)], strict=False))
+            heading = [cell.strip() for cell in cells]
+        elif len(cells) != len(heading):
+            problem = f"it has {len(cells)} cells, and the table {len(heading)} columns."
+            raise CaseError(problem, file=path, line=line.number)
+        else:
+            yield line.number, dict(zip(heading, cells, strict=True))
 
 
-def _rank(value: object, path: Path, number: int | None) -> int:
+def _rank(value: object, path: Path, number: int) -> int:
     text = "" if value is None else str(value).strip()
-    if not text:
-        return 0
-    if not re.fullmatch(r"\d{1,9}", text):
-        raise CaseError(
-            "is no rank (1, 2 … or empty).", file=path, line=number, field=RANK, got=text[:60]
-        )
-    return int(text)
+    if not re.fullmatch(r"\d{0,9}", text):
+        problem = "is no rank (1, 2 …; empty or 0 where the truth is not ranked)."
+        raise CaseError(problem, file=path, line=number, field=RANK, got=text[:60])
+    return int(text or 0)
 
 
-def _folder(path: Path, cases: Sequence[Case]) -> dict[str, int]:
-    """The ranks in a folder of PhEval: a file for each case, of diseases with their ranks.
-
-    The truth is what PhEval marked as right, in its older tables a disease with a code of the case.
-    """
+def _files(path: Path) -> dict[str, Path]:
+    """The files in a folder of PhEval, by case."""
     folder = path / RESULTS if (path / RESULTS).is_dir() else path
-    codes = {_plain(case.id): {*case.truth.codes} for case in cases}
-    files = {found["case"]: f for f in folder.iterdir() if (found := _RESULT.fullmatch(f.name))}
+    files: dict[str, Path] = {}
+    for file in sorted(folder.iterdir()):
+        if not (found := _RESULT.fullmatch(file.name)):
+            continue
+        if other := files.get(found["case"]):
+            problem = f"is a second result of the case of {other.name}; keep one of them."
+            raise CaseError(problem, file=file)
+        files[found["case"]] = file
     if not files:
         raise UserError(f"{path}: is no folder of PhEval's results; it has no {RESULTS}")
-    ranks = {}
-    for id, file in sorted(files.items()):
-        truth = codes.get(_plain(id), set())
-        places = [
-            _rank(row.get(RANK), file, number)
-            for number, row in (_parquet if file.suffix == ".parquet" else _rows)(file)
-            if row.get(RIGHT, str(row.get(DISEASE)) in truth) in (True, "true", "True")
-        ]
-        ranks[id] = min(filter(None, places), default=0)
-    return ranks
+    return files
+
+
+def _place(file: Path, codes: Collection[str]) -> int | None:
+    """The truth's place in a file of ranked diseases, 0 where it has none; None for an empty one.
+
+    The truth of an older file is a disease with one of `codes`.
+    """
+    rows = [*(_parquet if file.suffix == ".parquet" else _rows)(file)]
+    places = []
+    for number, row in rows:
+        rank = _cell(row, file, number, RANK)
+        told = str(row.get(RIGHT)).strip()
+        right = _RIGHT.get(told.lower())
+        if RIGHT not in row:
+            right = _cell(row, file, number, DISEASE) in codes
+        if right is None:
+            problem = "is neither true nor false."
+            raise CaseError(problem, file=file, line=number, field=RIGHT, got=told[:60])
+        places += [_rank(rank, file, number)] if right else []
+    return min(filter(None, places), default=0) if rows else None
 
 
 def _parquet(file: Path) -> Iterator[tuple[int, Mapping[str, object]]]:

@@ -47,9 +47,12 @@ def quietly(total: int) -> Callable[[], None]:
 
 
 def _parts(value: Any) -> Any:
-    """A list as one types it: "2,4,8"."""
+    """A list as one types it: "2,4,8" or "2, 4, 8". Raises ValueError for an empty entry."""
     if isinstance(value, str):
-        return value.split(",")
+        parts = [part.strip() for part in value.split(",")]
+        if not all(parts):
+            raise ValueError("a comma stands between two entries, and one is empty")
+        return parts
     return value if isinstance(value, Sequence) else [value]
 
 
