@@ -252,11 +252,14 @@ class Run:
         return export(self.episodes(), Path(path))
 
     def doctors(self) -> list[str]:
-        """Everyone who was evaluated, in the order of their (last) evaluation."""
+        """Everyone who was evaluated, in the order in which their episodes were first kept.
+
+        An episode that failed and is played again comes last, and does not change the order.
+        """
         rows = self._store.select(
-            "doctor, MAX(episodes.rowid) AS last",
+            "doctor, MIN(episodes.rowid) AS first",
             {"phase": "eval"},
-            "GROUP BY doctor ORDER BY last",
+            "GROUP BY doctor ORDER BY first",
         )
         return [row["doctor"] for row in rows]
 
