@@ -259,7 +259,8 @@ class Matcher:
 
     def _fits(self, request: str, item: Item) -> bool:
         said = self._said[item.name]
-        if _TOLD_KIN.search(f"{item.name} {item.question}") and not _ASKED_KIN.search(request):
+        own = f"{item.name}. {item.question}"
+        if _ASKED_KIN.search(own) and not _ASKED_KIN.search(request):
             return False
         if item.kind is Kind.LABORATORY and any(
             specimen.search(request) and not specimen.search(said) for specimen in _SPECIMENS
