@@ -516,7 +516,9 @@ def test_the_ledger_is_what_the_server_counts_and_retries_stay_within_the_budget
         with lock:
             tries[number] += 1
             fails = tries[number] <= number % 4
-            kind = ("empty", "overloaded", "free")[(tries[number] + number) % 3] if fails else "fine"
+            kind = (
+                ("empty", "overloaded", "free")[(tries[number] + number) % 3] if fails else "fine"
+            )
             told[kind] += 1
         return fault(500) if kind == "free" else VAIN.get(kind) or echo(body)
 
