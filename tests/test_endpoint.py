@@ -445,15 +445,18 @@ def test_parameters_are_part_of_the_name() -> None:
 
 def test_what_else_changes_a_request_is_part_of_the_name_where_it_is_not_usual() -> None:
     """The usual settings leave the names, hence the keys of the cache, as they have been."""
+    settings: list[dict[str, Any]] = [
+        {"seed": seed, "structured": structured, "parameters": own}
+        for seed in (False, True)
+        for structured in ("json_schema", "json_object", "none")
+        for own in ({}, {"top_p": 1})
+    ]
     names = {
         (
             json.dumps(sent(request=request(schema=SCHEMA, temperature=1.0), **more)),
             endpoint("http://x.example/v1", **more).name,
         )
-        for seed in (False, True)
-        for structured in ("json_schema", "json_object", "none")
-        for own in ({}, {"top_p": 1})
-        for more in [{"seed": seed, "structured": structured, "parameters": own}]
+        for more in settings
     }
     assert len({body for body, _ in names}) == len({name for _, name in names}) == 12
     usual = endpoint("http://x.example/v1", seed=False, structured="json_schema").name
