@@ -69,11 +69,11 @@ class Watched(Endpoint):
 
     clock: Clock
 
-    async def _send(self, line: Any, request: Request) -> Any:
+    async def _send(self, line: Any, request: Request, payer: Any) -> Any:
         self.clock.sent()
         answered = False
         try:
-            outcome = await super()._send(line, request)
+            outcome = await super()._send(line, request, payer)
             answered = not isinstance(outcome, Exception) or "no answer within" not in str(outcome)
             return outcome
         finally:

@@ -440,6 +440,27 @@ def test_parameters_are_part_of_the_name() -> None:
     }
     assert len(names) == 3
     assert "m at http://x.example/v1" in names
+    assert 'm at http://x.example/v1 with {"top_p": 1}' in names
+
+
+def test_what_else_changes_a_request_is_part_of_the_name_where_it_is_not_usual() -> None:
+    """The usual settings leave the names, hence the keys of the cache, as they have been."""
+    settings: list[dict[str, Any]] = [
+        {"seed": seed, "structured": structured, "parameters": own}
+        for seed in (False, True)
+        for structured in ("json_schema", "json_object", "none")
+        for own in ({}, {"top_p": 1})
+    ]
+    names = {
+        (
+            json.dumps(sent(request=request(schema=SCHEMA, temperature=1.0), **more)),
+            endpoint("http://x.example/v1", **more).name,
+        )
+        for more in settings
+    }
+    assert len({body for body, _ in names}) == len({name for _, name in names}) == 12
+    usual = endpoint("http://x.example/v1", seed=False, structured="json_schema").name
+    assert usual == "m at http://x.example/v1"
 
 
 def test_a_seed_is_sent_where_it_is_asked_for_and_means_something() -> None:
@@ -578,6 +599,9 @@ def test_a_variable_without_a_usable_key_is_named_before_anything_is_sent(
         {"base_url": f"https://x.example/v1?key={KEY}"},
         {"base_url": "x.example/v1"},
         {"parameters": {"stream": True}},
+        {"parameters": {"max_tokens": "900"}},
+        {"parameters": {"max_tokens": True}},
+        {"parameters": {"max_completion_tokens": 0}},
         {"concurrency": 0},
     ],
 )

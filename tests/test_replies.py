@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import os
 import random
 import signal
@@ -20,6 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +59,9 @@ def replies(tmp_path: Path) -> Iterator[Replies]:
 
 def endpoint(server: Server, **more: Any) -> Endpoint:
     return Endpoint(
-        EndpointSettings(base_url=server.url, model="m", retries=0, **{"concurrency": 64, **more})
+        EndpointSettings(
+            base_url=server.url, model="m", **{"retries": 0, "concurrency": 64, **more}
+        )
     )
 
 
@@ -397,6 +401,157 @@ def test_an_answer_without_usage_is_charged_the_most_it_can_cost(replies: Replie
     ) as server:
         asyncio.run(Cached(endpoint(server), Account(replies, "r"), DEAR).complete(question(1)))
     assert [row[-1] for row in charges(replies.path)] == [most(question(1), DEAR)]
+
+
+LONG = {"parameters": {"max_tokens": None, "max_completion_tokens": 20_000}}
+
+
+@pytest.mark.parametrize(
+    ("more", "written"),
+    [
+        (LONG, 20_000),
+        ({"parameters": {"max_tokens": 5}}, 5),
+        ({"parameters": {"max_completion_tokens": 300}}, 300),
+        ({"parameters": {"max_tokens": None}}, 2**15),
+        ({"max_tokens_name": "max_completion_tokens"}, 10),
+    ],
+)
+def test_the_limit_that_the_endpoint_is_sent_is_what_a_call_may_cost(
+    replies: Replies, more: dict[str, Any], written: int
+) -> None:
+    dearest = 0.01 * (1 + 32 + 512) + 0.02 * written
+    with serving(lambda body: completion("x", prompt_tokens=0, completion_tokens=0)) as server:
+        for short, run in ((0.01, "poor"), (-0.01, "rich")):
+            account = Account(replies, run, dearest - short)
+            model = Cached(endpoint(server, **more), account, DEAR)
+            with pytest.raises(BudgetError) if short > 0 else nullcontext():
+                asyncio.run(model.complete(brief(0)))
+    assert len(server.asked) == 1
+    assert [row[-1] for row in charges(replies.path)] == [pytest.approx(dearest)]
+
+
+# ------------------------------------------------------------------- answers that end as errors
+
+
+def reporting(status: int, body: dict[str, Any]) -> Response:
+    usage = {"prompt_tokens": 7, "completion_tokens": 3}
+    text = json.dumps({**body, "usage": usage})
+    return Response(text, status=status, content_type="application/json")
+
+
+VAIN = {
+    "empty": completion(""),
+    "refused": completion(None, finish="content_filter"),
+    "no choice": reporting(200, {"choices": []}),
+    "overloaded": reporting(503, {"error": {"message": "no"}}),
+    "a long error": reporting(503, {"error": {"message": "no" * 9_000}}),
+}
+
+
+@pytest.mark.parametrize("vain", VAIN)
+def test_what_is_answered_in_vain_is_charged_once_and_kept_never(
+    replies: Replies, vain: str
+) -> None:
+    def answer(body: dict[str, Any]) -> str | Response:
+        return "fine" if len(server.asked) == 3 else VAIN[vain]
+
+    with serving(answer) as server:
+        model = Cached(endpoint(server, retries=2, backoff=0.01), Account(replies, "r", 99.0), DEAR)
+        first = asyncio.run(model.complete(question(1)))
+        assert asyncio.run(model.complete(question(1))) == replace(first, cached=True)
+        assert (first.text, first.prompt_tokens, first.completion_tokens) == ("fine", 7, 3)
+        (row,) = replies.costs("r")
+    assert (row.calls, row.hits, row.prompt_tokens, row.completion_tokens) == (3, 1, 21, 9)
+    assert row.cost == pytest.approx(3 * 0.13)
+    assert len(kept(replies.path)) == 1
+
+
+@pytest.mark.parametrize(
+    "vain", [completion("", finish="length"), completion("w" * 9_000), reporting(400, {})]
+)
+def test_an_answer_that_fails_at_once_is_charged(replies: Replies, vain: Response) -> None:
+    with serving(lambda body: vain) as server:
+        model = Cached(endpoint(server), Account(replies, "r"), DEAR)
+        with pytest.raises(RolloutError):
+            asyncio.run(model.complete(brief(1)))
+    assert [row[-1] for row in charges(replies.path)] == [pytest.approx(0.13)]
+    assert kept(replies.path) == set()
+
+
+def test_an_empty_answer_without_usage_is_charged_the_most_it_can_cost(replies: Replies) -> None:
+    empty = Response(
+        json.dumps({"choices": [{"message": {"content": ""}}]}), content_type="application/json"
+    )
+    with serving(lambda body: empty) as server:
+        model = Cached(endpoint(server), Account(replies, "r"), DEAR)
+        with pytest.raises(RolloutError, match="an empty answer"):
+            asyncio.run(model.complete(brief(1)))
+    assert [row[-1] for row in charges(replies.path)] == [most(brief(1), DEAR)]
+
+
+def test_the_budget_ends_calls_that_fail(replies: Replies) -> None:
+    """At 2.0 an answer, and 0.555 at most by the request, 3.0 allow two requests."""
+    spent = completion("", finish="length", prompt_tokens=1_000, completion_tokens=1_000)
+    with serving(lambda body: spent) as server:
+        price = Price(input=1_000, output=1_000)
+        model = Cached(endpoint(server), Account(replies, "r", 3.0), price)
+        for number in range(6):
+            with pytest.raises(RolloutError if number < 2 else BudgetError):
+                asyncio.run(model.complete(brief(number)))
+        (row,) = replies.costs("r")
+    assert len(server.asked) == row.calls == 2
+    assert (row.prompt_tokens, row.completion_tokens, row.cost) == (2_000, 2_000, 4.0)
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize("budget", [7.0, 9.0, 1_000.0])
+def test_the_ledger_is_what_the_server_counts_and_retries_stay_within_the_budget(
+    replies: Replies, budget: float, concurrency: int
+) -> None:
+    """Requests wait for money and for a place at once, and never for each other."""
+    lock, told, tries = threading.Lock(), Counter[str](), Counter[int]()
+
+    def answer(body: dict[str, Any]) -> str | Response:
+        number = int(body["messages"][-1]["content"])
+        with lock:
+            tries[number] += 1
+            fails = tries[number] <= number % 4
+            kind = (
+                ("empty", "overloaded", "free")[(tries[number] + number) % 3] if fails else "fine"
+            )
+            told[kind] += 1
+        return fault(500) if kind == "free" else VAIN.get(kind) or echo(body)
+
+    async def ask() -> list[Reply | BaseException]:
+        settings = {"retries": 3, "backoff": 0.001, "concurrency": concurrency}
+        model = Cached(endpoint(server, **settings), Account(replies, "r", budget), DEAR)
+        return await asyncio.gather(
+            *(model.complete(brief(i)) for i in range(20)), return_exceptions=True
+        )
+
+    with serving(answer) as server:
+        outcomes = asyncio.run(asyncio.wait_for(ask(), HANG))
+    done = sum(isinstance(outcome, Reply) for outcome in outcomes)
+    assert all(isinstance(outcome, Reply | BudgetError) for outcome in outcomes)
+    assert (done == 20) == (budget == 1_000.0)
+    paid = told["empty"] + told["overloaded"] + told["fine"]
+    assert min(told["empty"], told["overloaded"]) > 0
+    assert told["fine"] == done
+    (row,) = replies.costs("r")
+    assert (row.calls, row.prompt_tokens, row.completion_tokens) == (paid, 7 * paid, 3 * paid)
+    assert row.cost == pytest.approx(0.13 * paid)
+    assert row.cost <= budget
+    assert len(kept(replies.path)) == done
+
+
+def test_the_next_attempt_after_a_refused_format_is_reserved_too(replies: Replies) -> None:
+    refused = reporting(400, {"error": {"message": "no response_format"}})
+    wanted = replace(brief(1), schema="{}")
+    with serving(lambda body: refused) as server:
+        account = Account(replies, "r", most(wanted, DEAR) + 0.1)
+        with pytest.raises(BudgetError):
+            asyncio.run(Cached(endpoint(server), account, DEAR).complete(wanted))
+    assert len(server.asked) == len(charges(replies.path)) == 1
 
 
 # ------------------------------------------------------------------------------------------ budgets
@@ -795,6 +950,10 @@ def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
         (spoiled(lambda v: v["request"].update(max_tokens="9")), r"field 'request\.max_tokens'"),
         (spoiled(lambda v: v["request"].update(note="")), r"field 'request\.note'"),
         (spoiled(lambda v: v["reply"].update(prompt_tokens=-1)), r"field 'reply\.prompt_tokens'"),
+        (spoiled(lambda v: v.update(created=1e18)), r"line 2, field 'created': .* less than"),
+        (spoiled(lambda v: v.update(created=math.inf)), r"line 2, field 'created': .* finite"),
+        (spoiled(lambda v: v.update(created=math.nan)), r"line 2, field 'created': .* finite"),
+        (lambda line: line.replace('"created": ', '"created": 9e999, "x": '), r"line 2, field 'c"),
         (
             spoiled(lambda v: v["request"]["messages"][0].update(content=None)),
             r"field 'request\.messages\.0\.content'",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -61,9 +62,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def known(server: Server, folder: Path) -> None:
+def known(server: Server, folder: Path, **more: Any) -> None:
     names = ("memoriser", "reader", "guesser")
-    ends = {n: {"base_url": server.url, "model": n, "price": PRICE} for n in names}
+    ends = {n: {"base_url": server.url, "model": n, "price": PRICE, **more} for n in names}
     (folder / NAME).write_text(json.dumps({"endpoints": ends}))
 
 
@@ -214,6 +215,12 @@ def test_what_is_foretold_is_at_most_what_is_asked(
         said = capsys.readouterr()
         assert "at most 66 calls" in said.out + said.err  # six cases, ten turns and how sure
         assert server.asked == []
+        known(server, place, parameters={"max_tokens": 50_000})
+        exam(["endpoint:reader"], quick=True, station=["clinic s"], dry=True)
+        told = re.search(r"at most ([\d.]+)$", "".join(capsys.readouterr()), re.MULTILINE)
+        assert told is not None
+        assert float(told[1]) > 66 * 50_000 * PRICE["output"] / 10**6
+        known(server, place)
         played(["endpoint:reader"], ["clinic s"], "one")
         assert 0 < len(server.asked) <= 66
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from workup.core.errors import UserError
 from workup.core.ports import Model, Reply, Request
 from workup.roles.account import Account, cost, most
-from workup.roles.endpoint import Price
+from workup.roles.endpoint import Endpoint, Price, Usage
 from workup.roles.replies import CanonicalRequest, Charge, asked
 
 
@@ -22,11 +22,46 @@ class _Flight:
     waiters: int = 0
 
 
+class _AccountPayer:
+    """Pays the attempts of one request, of `request.max_tokens` each, from `account`."""
+
+    def __init__(
+        self, account: Account, price: Price, what: CanonicalRequest, request: Request
+    ) -> None:
+        self._account, self._price, self._what, self._request = account, price, what, request
+        self._most, self._reserved = most(request, price), False
+
+    async def reserve(self) -> None:
+        if not self._reserved:
+            await self._account.reserve(self._most)
+            self._reserved = True
+
+    async def lost(self, usage: Usage) -> None:
+        await self.keep(Reply("", usage.prompt_tokens, usage.completion_tokens), lost=True)
+
+    async def keep(self, reply: Reply, *, lost: bool = False) -> Reply:
+        """Charges `reply` and, unless it is `lost`, keeps it; returns when that is on the disk."""
+        price = cost(self._request, reply, self._price)
+        charge = Charge(self._account.run, reply.prompt_tokens, reply.completion_tokens, price)
+        kept = self._account.replies.keep(self._what, reply, charge, lost=lost)
+        # Released when the charge is written, even if nobody waits for the reply any more.
+        self._reserved = False
+        kept.add_done_callback(lambda _: self._account.release(self._most))
+        return await asyncio.wrap_future(kept)
+
+    def release(self) -> None:
+        """Gives back what is reserved and not spent."""
+        if self._reserved:
+            self._reserved = False
+            self._account.release(self._most)
+
+
 class Cached:
     """`model` for one run: answered from the cache, charged to `account`.
 
     One instance serves any number of event loops. `replay` answers from the cache alone. `fresh`
-    uses no answer of other runs, only its own, so that a resumed run pays nothing twice.
+    uses no answer of other runs, only its own, so that a resumed run pays nothing twice. What an
+    endpoint answers in vain is charged too, and the budget is asked again before the next attempt.
     """
 
     def __init__(
@@ -91,20 +126,16 @@ class Cached:
         return replace(reply, cached=True) if joined else reply
 
     async def _send(self, what: CanonicalRequest, request: Request) -> Reply:
-        account, amount = self.account, most(request, self.price)
-        await account.reserve(amount)
+        model, limited = self.model, request
+        if isinstance(model, Endpoint):  # its settings may have a limit of their own
+            limited = replace(request, max_tokens=model.settings.tokens(request.max_tokens))
+        payer = _AccountPayer(self.account, self.price, what, limited)
+        await payer.reserve()
         try:
-            reply = await self.model.complete(request)
-            charge = Charge(
-                account.run,
-                reply.prompt_tokens,
-                reply.completion_tokens,
-                cost(request, reply, self.price),
-            )
-            kept = account.replies.keep(what, reply, charge)
-        except BaseException:
-            account.release(amount)
-            raise
-        # Released when the charge is written, even if nobody waits for the reply any more.
-        kept.add_done_callback(lambda _: account.release(amount))
-        return await asyncio.wrap_future(kept)
+            if isinstance(model, Endpoint):
+                reply = await model.complete(request, payer)
+            else:
+                reply = await model.complete(request)
+            return await payer.keep(reply)
+        finally:
+            payer.release()

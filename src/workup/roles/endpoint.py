@@ -15,7 +15,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 import anyio
@@ -41,7 +41,7 @@ OURS = {
 }  # of the request's body: decided here, not by `parameters`
 LONGEST_BACKOFF = 30.0  # seconds
 LIMITS = "max_tokens", "max_completion_tokens"  # what the limit on an answer's length is called
-UNLIMITED = 2**15  # tokens that are read where `parameters` removes the limit
+UNLIMITED = 2**15  # tokens that are read and reserved where `parameters` removes the limit
 TOKEN, AROUND = 128, 4096  # characters of the longest token, and of what may stand around an answer
 MOST = 10**9  # tokens of one call: a larger number is not taken for a count
 # A retry is no warning. With this handler, stamina's message reaches a configured logger, and never
@@ -136,7 +136,18 @@ class EndpointSettings(BaseModel):
     def _not_ours(cls, parameters: dict[str, Any]) -> dict[str, Any]:
         if taken := sorted(OURS & parameters.keys()):
             raise ValueError(f"{', '.join(taken)} cannot be set here")
+        for name in LIMITS:
+            if (limit := parameters.get(name)) is not None and (
+                type(limit) is not int or limit < 1
+            ):
+                raise ValueError(f"{name} is a whole number from 1, or null")
         return parameters
+
+    def tokens(self, asked: int) -> int:
+        """The tokens that an answer may have, where a request asks for at most `asked`."""
+        sent = {self.max_tokens_name: asked, **self.parameters}
+        limits = [limit for name in LIMITS if (limit := sent.get(name)) is not None]
+        return max(limits, default=UNLIMITED)
 
 
 class _ChatMessage(BaseModel):
@@ -149,7 +160,9 @@ class _Choice(BaseModel):
     finish_reason: str | None = None
 
 
-class _Usage(BaseModel):
+class Usage(BaseModel):
+    """The tokens that an answer took."""
+
     model_config = ConfigDict(strict=True)
 
     prompt_tokens: int = Field(0, ge=0, le=MOST)
@@ -162,14 +175,26 @@ class _ChatCompletion(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
     usage: Any = None
 
-    def used(self) -> _Usage | str:
+    def used(self) -> Usage | str:
         """The tokens that the call took; else a phrase that says what the endpoint did instead."""
         if self.usage is None:
             return "does not say how many tokens it used"
         try:
-            return _Usage.model_validate(self.usage)
+            return Usage.model_validate(self.usage)
         except ValidationError:
             return "says a number of tokens that cannot be"
+
+
+class Payer(Protocol):
+    """Who pays for a request, attempt by attempt."""
+
+    async def reserve(self) -> None:
+        """Waits until the next attempt can be paid; BudgetError if the budget does not allow it."""
+        ...
+
+    async def lost(self, usage: Usage) -> None:
+        """Charges an answer that ends as an error; without tokens, the most that it can cost."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -203,20 +228,23 @@ class Endpoint:
 
     @property
     def name(self) -> str:
-        """Model, address, and the parameters that change its answers."""
-        own = (
-            f" with {json.dumps(self.settings.parameters, sort_keys=True)}"
-            if self.settings.parameters
-            else ""
-        )
-        return f"{self.settings.model} at {self.settings.base_url}{own}"
+        """Model, address, and the settings that change what is sent, where they are not usual."""
+        own = self.settings
+        unusual = {
+            json.dumps(own.parameters, sort_keys=True): own.parameters,
+            "a seed": own.seed,
+            f"structured {own.structured}": own.structured != "json_schema",
+        }
+        told = ", ".join(text for text, given in unusual.items() if given)
+        return f"{own.model} at {own.base_url}" + (f" with {told}" if told else "")
 
-    async def complete(self, request: Request) -> Reply:
+    async def complete(self, request: Request, payer: Payer | None = None) -> Reply:
         """The endpoint's answer, after as many attempts as the settings allow.
 
-        Raises RolloutError when none succeeded, when the deadline passed, or when the endpoint
-        refuses this request. Raises UserError if the settings are wrong: the key, the model's name,
-        the address.
+        `payer` is asked before each attempt, and told of each answer that has to be paid and is
+        not returned. Raises RolloutError when none succeeded, when the deadline passed, or when the
+        endpoint refuses this request. Raises UserError if the settings are wrong: the key, the
+        model's name, the address.
         """
         import stamina
 
@@ -241,8 +269,7 @@ class Endpoint:
                     limits.backoff,
                 ):
                     with attempt:
-                        async with self._turn(line, clock):
-                            return await self._attempt(line, request)
+                        return await self._attempt(line, clock, request, payer)
             except Passing as error:
                 failures.append(
                     f"{error} (it asks to wait {error.wait:g} s)" if error.wait else str(error)
@@ -267,13 +294,17 @@ class Endpoint:
         return wait if wait < clock.deadline - anyio.current_time() else False
 
     @asynccontextmanager
-    async def _turn(self, line: _LoopClients, clock: anyio.CancelScope) -> AsyncIterator[None]:
-        """Waits for a place among the requests in flight.
+    async def _turn(
+        self, line: _LoopClients, clock: anyio.CancelScope, payer: Payer | None
+    ) -> AsyncIterator[None]:
+        """Waits for the money, and for a place among the requests in flight.
 
         The clock of the request starts when it has one: a long queue is no failure.
         """
         left = min(clock.deadline - anyio.current_time(), self.settings.deadline)
         clock.deadline = math.inf
+        if payer is not None:  # without a place: who has the money may be waiting for one
+            await payer.reserve()
         async with line.room:
             while (pause := self._paused_until - anyio.current_time()) > 0:
                 if pause > left:
@@ -287,38 +318,54 @@ class Endpoint:
             clock.deadline = anyio.current_time() + left
             yield
 
-    async def _attempt(self, line: _LoopClients, request: Request) -> Reply:
-        from workup.roles.faults import Unformatted
+    async def _attempt(
+        self, line: _LoopClients, clock: anyio.CancelScope, request: Request, payer: Payer | None
+    ) -> Reply:
+        from workup.roles.faults import Passing, Unformatted
 
-        asked, outcome = self._structured, await self._send(line, request)
+        async with self._turn(line, clock, payer):
+            asked, outcome = self._structured, await self._send(line, request, payer)
         if isinstance(outcome, Unformatted) and asked != "none":
             if self._structured != "none":  # only the first request that learns it notes it
                 self._structured = "none"
                 self.notes.append(f"{outcome}; the schema goes into the prompt from now on")
-            outcome = await self._send(line, request)
+            async with self._turn(line, clock, payer):
+                outcome = await self._send(line, request, payer)
         if isinstance(outcome, Exception):
             raise outcome
-        return self._reply(outcome, request)
+        try:
+            return self._reply(outcome, request)
+        except (Passing, RolloutError):
+            if payer is not None:
+                used = outcome.used()
+                await payer.lost(Usage() if isinstance(used, str) else used)
+            raise
 
-    async def _send(self, line: _LoopClients, request: Request) -> _ChatCompletion | Exception:
+    async def _send(
+        self, line: _LoopClients, request: Request, payer: Payer | None
+    ) -> _ChatCompletion | Exception:
         """One HTTP request; returns the reply or the error.
 
         The error is not raised here: it would carry the SDK's error, and with it the key.
         """
         from httpx2 import Response
-        from openai import OpenAIError
+        from openai import APIStatusError, OpenAIError
 
         from workup.roles import wire
         from workup.roles.faults import explain
 
-        body = self._body(request)
-        wire.allowed.set(wire.most(self._tokens(request)))
+        body, raw = self._body(request), None
+        wire.allowed.set(wire.most(self.settings.tokens(request.max_tokens)))
         try:
             with anyio.fail_after(self.settings.timeout):
                 async with line.clients.one() as client:
                     raw = await client.post("/chat/completions", cast_to=Response, body=body)
             return _ChatCompletion.model_validate_json(raw.content)
         except (OpenAIError, TimeoutError, ValueError, wire.Unread) as error:
+            if isinstance(error, APIStatusError):
+                raw = error.response
+            if payer is not None and raw is not None and (paid := _paid(raw.content)):
+                await payer.lost(paid)
             return explain(error, line.party)
 
     def _reply(self, answer: _ChatCompletion, request: Request) -> Reply:
@@ -336,11 +383,12 @@ class Endpoint:
                 self.notes.append(note)
         text = without_keys(choice.message.content or "")
         truncated = choice.finish_reason == "length"
+        tokens = self.settings.tokens(request.max_tokens)
         if truncated and not text.strip():
             raise RolloutError(
-                f"{self.name}: all {request.max_tokens} tokens were spent before the answer began"
+                f"{self.name}: all {tokens} tokens were spent before the answer began"
             )
-        if len(text) > AROUND + TOKEN * (tokens := self._tokens(request)):
+        if len(text) > AROUND + TOKEN * tokens:
             raise RolloutError(
                 f"{self.name}: {len(text):,} characters are no answer of {tokens:,} tokens; it "
                 "ignores the limit"
@@ -352,12 +400,6 @@ class Endpoint:
         if isinstance(usage, str):
             return Reply(text, truncated=truncated)
         return Reply(text, usage.prompt_tokens, usage.completion_tokens, truncated)
-
-    def _tokens(self, request: Request) -> int:
-        """The limit of the answer's tokens, in the endpoint's own parameter."""
-        sent = {self.settings.max_tokens_name: request.max_tokens, **self.settings.parameters}
-        limits = [limit for name in LIMITS if isinstance(limit := sent.get(name), int)]
-        return max(limits, default=UNLIMITED)
 
     def _body(self, request: Request) -> dict[str, Any]:
         limits = self.settings
@@ -442,6 +484,15 @@ class Endpoint:
             )
         learn(key)
         return key
+
+
+def _paid(content: bytes) -> Usage | None:
+    """The tokens that are reported in an answer that is no chat completion; None if none are."""
+    try:
+        usage = Usage.model_validate(json.loads(content)["usage"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return usage if usage != Usage() else None
 
 
 def _sound(text: str) -> str:

@@ -126,7 +126,7 @@ class CallCost:
     cost: float
 
 
-_Kept = tuple[CanonicalRequest, Reply, Charge, "Future[Reply]"]
+_Kept = tuple[CanonicalRequest, Reply, Charge, bool, "Future[Reply]"]
 
 
 class Replies:
@@ -158,8 +158,12 @@ class Replies:
                 self._touched.add(key)
         return Reply(**json.loads(row[0]), cached=True)
 
-    def keep(self, request: CanonicalRequest, reply: Reply, charge: Charge) -> Future[Reply]:
-        """Writes an answer and its charge; returns when both are on the disk.
+    def keep(
+        self, request: CanonicalRequest, reply: Reply, charge: Charge, *, lost: bool = False
+    ) -> Future[Reply]:
+        """Writes an answer and its charge, if it is `lost` the charge alone.
+
+        The future has its result when they are on the disk.
 
         Calls at the same time share a transaction. If another process has kept an answer to the
         same request meanwhile, that answer is the result, so that both go on alike. The charge is
@@ -168,7 +172,7 @@ class Replies:
         kept: Future[Reply] = Future()
         kept.set_running_or_notify_cancel()  # whoever stops waiting does not stop the writing
         with self._lock:
-            self._waiting.append((request, reply, charge, kept))
+            self._waiting.append((request, reply, charge, lost, kept))
             first = len(self._waiting) == 1
         if first:
             self._thread.submit(self.flush)
@@ -292,7 +296,7 @@ class Replies:
             return []
         now = time.time()
         with self.transaction() as connection:
-            replies = [_write_one(connection, now, *entry[:3]) for entry in kept]
+            replies = [_write_one(connection, now, *entry[:4]) for entry in kept]
             connection.executemany(
                 (
                     "INSERT INTO hits VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET count = "
@@ -345,6 +349,7 @@ def _write_one(
     request: CanonicalRequest,
     reply: Reply,
     charge: Charge,
+    lost: bool,
 ) -> Reply:
     connection.execute(
         "INSERT INTO charges VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -359,6 +364,8 @@ def _write_one(
             request.key,
         ),
     )
+    if lost:
+        return reply
     insert(connection, request, reply, now)
     # Read back even if it is new: now and later the same value is returned.
     ((kept,),) = connection.execute("SELECT reply FROM replies WHERE key = ?", (request.key,))

@@ -22,6 +22,7 @@ from workup.roles.replies import CanonicalRequest, Replies, asked, clear_errors,
 
 LONGEST = 1 << 26  # bytes of a line that is read in
 PAGE = 500  # answers in memory at a time
+YEAR_3000 = 32_503_680_000  # as a Unix time; what is later is taken for no time
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,7 @@ class _ExportedReply(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     request: _Request
     reply: _Reply
-    created: float = Field(ge=0)
+    created: float = Field(ge=0, lt=YEAR_3000, allow_inf_nan=False)
 
 
 def take_in(replies: Replies, file: Path) -> tuple[int, int]:

@@ -56,6 +56,7 @@ class Foretold:
         end = (
             settings.endpoints.get(evaluation.policy.label) if evaluation.policy.endpoint else None
         )
+        limit = end.tokens(limit) if end else limit
 
         def money(said: int) -> float:
             read = sum(opening + turn * (said + replied) for turn in range(asked))
