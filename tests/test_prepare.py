@@ -748,9 +748,8 @@ def test_killed_within_a_case_of_many_calls_no_draw_is_paid_twice(tmp_path: Path
         assert process.wait(HANG) == 0, process.communicate()
         # all draws of a case get the same answer here, so each case's draws share one mark
         assert len(server.asked) == 2 * (draws + 1) + 1
-    assert {
-        entry.detail["marks"][7] for (entry,) in provenances(folder / "out.jsonl").values()
-    } == {4}  # type: ignore[index,call-overload]
+    details: list[Any] = [made.detail for (made,) in provenances(folder / "out.jsonl").values()]
+    assert {detail["marks"][7] for detail in details} == {4}
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
