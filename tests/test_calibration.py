@@ -75,6 +75,17 @@ def test_what_is_given_to_no_listed_disease_counts_as_one_more() -> None:
     assert set(scores(None, 0).values()) == {None}
 
 
+def test_what_is_believed_of_no_listed_disease_is_the_confidence_and_wrong() -> None:
+    """A doctor that says 90 % of a name off the list is as sure as one that says it of a listed."""
+    found = scores([0.05, 0.05], 0)
+    assert found["top_probability"] == pytest.approx(0.9)
+    assert found["surest_right"] == 0
+    listed = scores([0.9, 0.05], 0)
+    assert (listed["top_probability"], listed["surest_right"]) == (0.9, 1)
+    for truth in (0, 1, 2):  # whichever stands first in the list
+        assert scores([0.4, 0.4, 0.2], truth)["surest_right"] == (0 if truth == 2 else 0.5)
+
+
 @pytest.mark.parametrize("wrong", [[0.9, 0.9], [-0.1, 0.5], [math.nan, 0.5]])
 def test_what_is_no_probability_is_refused(wrong: list[float]) -> None:
     with pytest.raises(WorkupError, match="no probabilities"):

@@ -284,6 +284,29 @@ def test_a_further_judge_that_gives_up_fails_the_episode_too() -> None:
     assert len(samples) == 64 - len(failed)
 
 
+def test_a_reward_that_gives_up_fails_its_group_and_not_the_run() -> None:
+    """The groups of one case cannot be scored; those of the others are, as if alone."""
+    lost = CASES[0].id
+
+    async def giving_up(batch: Batch, instruments: Instruments) -> Scores:
+        if any(episode.case.id == lost for group in batch for episode in group):
+            raise RolloutError("the context is too long")
+        return await STAGE.reward(batch, instruments)
+
+    made, kept = collection(stage=replace(STAGE, reward=giving_up), max_failed=1.0)
+    places = [job.case.id for job in made.jobs(0)]
+    assert 0 < places.count(lost) < len(places)
+    samples = asyncio.run(made.collect(POLICY, 0))
+    (step,) = kept
+    failed = [record for record in step.records if record.episode.ending is Ending.FAILED]
+    assert [record.episode.case.id for record in failed] == [lost] * places.count(lost)
+    assert {record.episode.reason for record in failed} == {"the context is too long"}
+    assert all(record.score is None and record.correct is None for record in failed)
+    assert len(samples) == len(places) - len(failed)
+    with pytest.raises(WorkupError, match="the context is too long"):
+        collect(stage=replace(STAGE, reward=giving_up), max_failed=0.1)
+
+
 def test_the_same_answer_to_the_same_case_is_judged_once() -> None:
     judge = Judging()
     _, step = collect(batch=8, group=8, judge=judge)

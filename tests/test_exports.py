@@ -278,6 +278,8 @@ def test_failed_episodes_are_in_no_set(tmp_path: Path) -> None:
     for name in ("chat", "prompt-completion"):
         with pytest.raises(UserError, match="all of these episodes failed"):
             written(tmp_path / "half", name, tmp_path / "none", "phase=rejected")
+        card = written(tmp_path / "half", name, tmp_path / name) / "README.md"
+        assert "4 episodes that failed are left out." in card.read_text()
     assert not (tmp_path / "none").exists()
 
 

@@ -253,7 +253,7 @@ def test_an_evaluation_without_training_or_anchors(tmp_path: Path) -> None:
     page = Page(build(run))
     assert "endpoint:deepseek on jsonl:mine.jsonl" in page.words
     assert "No anchors:" in page.text
-    assert "1 evaluated episode failed for reasons of the machinery and is left out" in page.text
+    assert "deepseek: 1 of 30 episodes failed for reasons of the machinery" in page.text
     assert "29 diagnosed (96.7 %) · 1 failed (3.3 %)" in page.words
     assert page.count("svg") == 1 + 3, "accuracy by category, and against what was found"
     assert "right:" in page.words

@@ -32,7 +32,7 @@ from workup.core.episode import (
     Turn,
 )
 from workup.core.errors import UserError, WorkupError
-from workup.runs import Record, Run, versions
+from workup.runs import Record, Run, folder, versions
 from workup.runs.packed import opened
 from workup.runs.record import flat, turns_of
 from workup.runs.store import EpisodeStore
@@ -475,6 +475,25 @@ def test_a_killed_writer_leaves_whole_steps(run: Run, after: int) -> None:
 def test_a_folder_with_a_run_is_not_written_over(run: Run) -> None:
     with pytest.raises(UserError, match=f"{run.path} already holds a run.*workup resume.*--out"):
         Run.create(run.path, CONFIG, {})
+
+
+def test_of_two_that_begin_at_once_one_makes_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one begins after the folder was found free, and before anything is written."""
+    place, real, begun = tmp_path / "run", folder.free, []
+
+    def late(path: Path) -> None:
+        real(path)
+        if not begun:
+            begun.append(path)
+            Run.create(path, {"cases": "first"}, {}).close()
+
+    monkeypatch.setattr(folder, "free", late)
+    with pytest.raises(UserError, match="already holds a run"):
+        Run.create(place, {"cases": "second"}, {})
+    with Run.open(place) as run:
+        assert run.config["cases"] == "first"
 
 
 def test_a_folder_with_other_things_is_not_written_over(tmp_path: Path) -> None:

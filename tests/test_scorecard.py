@@ -36,6 +36,7 @@ from workup.rl.rollout import Play, ToPlay, rollout
 from workup.rl.running import run_to_end
 from workup.roles.config import NAME
 from workup.runs import Outcome, Run
+from workup.runs.estimates import over_repeats
 from workup.studies.claims.queue import PROGRAM
 
 ROOT = Path(__file__).parents[1]
@@ -244,6 +245,25 @@ def test_failed_episodes_are_in_no_other_figure(tmp_path: Path) -> None:
     assert rows["failed"].mean == pytest.approx((3 / 5 + 0) / 2)
     assert rows["wrong diagnosis"].mean == pytest.approx((1 / 2 + 0) / 2)
     assert (rows["no diagnosis"].mean, rows["no diagnosis"].n) == (0, 3)
+
+
+def test_a_lead_needs_a_judged_case_of_both_at_each_benchmark(tmp_path: Path) -> None:
+    _, one = made_card({"named": [1, 1], "renamed": [1, 1]}, tmp_path)
+    _, other = made_card({"named": [0, 0], "renamed": [None, None]}, tmp_path)
+    assert one.lead(other, ["named", "renamed"]) is None
+    assert one.lead(other, ["renamed"]) is None
+    found = one.lead(other, ["named"])
+    assert found is not None
+    assert found.mean == 1
+
+
+def test_repeats_without_a_verdict_are_none() -> None:
+    def episode(sample: int, right: bool | None) -> Outcome:
+        return Outcome("c", "gout", "", sample, Ending.DIAGNOSED, right, 1, None, {}, {})
+
+    assert over_repeats([episode(0, True), episode(1, None)]) == {}
+    found = over_repeats([episode(0, True), episode(1, None), episode(2, False)])
+    assert found["repeats_accuracy"]["each"] == [1, 0]
 
 
 def made_card(

@@ -23,7 +23,7 @@ from workup.doctors.beliefs import ExactBelief
 from workup.doctors.stopping import NamedSet, StoppingDoctor, StoppingRule, along
 from workup.environments.base.anchors import GreedyDoctor
 from workup.environments.consultation import Consultation
-from workup.loops.evaluation.stopping import PHASE
+from workup.loops.evaluation.stopping import PHASE, told
 from workup.metrics import conformal
 from workup.rl.rollout import Play, ToPlay, rollout
 from workup.runs import Run
@@ -244,3 +244,11 @@ def test_a_truth_that_is_not_listed_is_in_no_set() -> None:
     assert found.score == conformal.UNLISTED
     inside, size, *_ = found.at(conformal.UNLISTED)
     assert (inside, size) == (0.0, 2.0)
+
+
+def test_a_threshold_that_no_set_reaches_promises_nothing() -> None:
+    entry = {"doctor": "d, stopping", "alpha": 0.1, "calibrated_on": 40, "coverage_sd": 0.05}
+    assert "probability ≥ 0.9" in told({**entry, "threshold": 0.98})
+    said = told({**entry, "threshold": 2.0})
+    assert "nothing is promised" in said
+    assert "≥" not in said

@@ -311,9 +311,7 @@ def _read_sidecar(path: Path) -> _Sidecar | None:
 
 
 def _named_items(seen: _Seen) -> list[Item]:
-    return [
-        Item(name, name, f"{name}: nothing abnormal.", kind) for name, kind in seen.items.items()
-    ]
+    return [Item(name, name, f"{name}: not recorded.", kind) for name, kind in seen.items.items()]
 
 
 def _item(item: ItemLine) -> Item:

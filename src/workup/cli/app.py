@@ -276,7 +276,7 @@ def evaluate(
     settled = [word for word in words or () if word not in more]
     values = {**settings.read(settled, config), **_given(cases=cases)}
     if repeats is not None:
-        values["evaluation"] = {**values.get("evaluation", {}), "samples": repeats}
+        values = settings.merge(values, {"evaluation": {"samples": repeats}})
     if suite is not None:
         asked = _asked(suite, [policy, *more], values, data, partial=partial)
         _play_suite(asked, out or _free(f"{Path(suite).stem}-{Path(policy).name}"), as_json)

@@ -47,14 +47,14 @@ _DENIED = re.compile(
     rf"|^(?:\W|(?:{_BEFORE})\b)*(?:{_NO})\b(?!-)"
     r"|\b(?:is|are|was|were|do|does|did|has|have|can|could|should|would)(?: not\b|n'?t\b)"
     r"|\b(?:ruled[ -]out|excluded|unlikely|not present|is absent)\W*$"
-    r"|^\W*(?:不是|并非|没有|排除|否认)",
+    r"|\bruled[ -]out by\b|[❌✗✘]|^\W*(?:不是|并非|没有|排除|否认)",
     re.IGNORECASE,
 )
 _DOUBTED = re.compile(
     # "X?", "possibly X", "rule out X"
-    r"[?？]"
+    r"[?？¿]"
     r"|\b(?:possibl[ey]|probabl[ey]|maybe|perhaps|likely|unlikely|suspected|suspicio(?:n|us)"
-    r"|presum(?:ed|ably|ptive)|might|(?:may|could|can) be|rule[ -]out|consider(?:ing)?"
+    r"|presum(?:ed|ably|ptive)|doubtful|might|(?:may|could|can) be|rule[ -]out|consider(?:ing)?"
     r"|suggest(?:s|ing|ive))\b|\br/o\b|^\W*query\b"
     r"|疑似|可能|待排|待查",
     re.IGNORECASE,
@@ -193,7 +193,7 @@ def asserts(answer: str) -> bool:
     >>> [asserts(text) for text in ("asthma", "asthma?", "no asthma", "asthma or not")]
     [True, False, False, False]
     """
-    said = answer.strip().replace("_", " ")
+    said = _folded(answer).strip()
     return not (_DENIED.search(said) or _DOUBTED.search(said) or _SEVERAL.search(said))
 
 
@@ -202,7 +202,12 @@ def doubts(answer: str) -> bool:
 
     The words are those of `asserts`.
     """
-    return bool(_DOUBTED.search(answer.replace("_", " ")))
+    return bool(_DOUBTED.search(_folded(answer)))
+
+
+def _folded(answer: str) -> str:
+    """`answer` with signs in their common form: "⁇" is "??"."""
+    return unicodedata.normalize("NFKC", answer).replace("_", " ")
 
 
 def same_name(one: str, other: str) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from workup.core.shapes import FrozenModel
 
@@ -138,7 +138,9 @@ class EngineSettings(FrozenModel):
         default=0.2, description="the ratio is clipped to [1 − epsilon, 1 + epsilon_high]"
     )
     epsilon_high: NonNegative | None = Field(
-        default=None, description="upper clipping bound; epsilon when not given"
+        default=None,
+        description="upper clipping bound; epsilon when not given. Of cispo the bound of the ratio "
+        "itself, at least 1",
     )
     beta: NonNegative = Field(
         default=0.0,
@@ -201,6 +203,16 @@ class EngineSettings(FrozenModel):
         default=PreferenceSettings(), description="direct preference optimisation"
     )
     verl: VerlSettings = Field(default=VerlSettings(), description="engine=verl: many machines")
+
+    @model_validator(mode="after")
+    def _bounds_the_ratio(self) -> Self:
+        high = self.epsilon if self.epsilon_high is None else self.epsilon_high
+        if self.loss_type == "cispo" and high < 1:
+            raise ValueError(
+                "loss_type=cispo bounds the ratio itself by epsilon_high, which has to be at least "
+                "1: below it every token loses weight; write epsilon_high=1.2, for example"
+            )
+        return self
 
     @field_validator("report_to", mode="before")
     @classmethod

@@ -18,6 +18,7 @@ from pydantic import Field
 from workup.core.case import Case, Knowledge, Source, SourceLibrary
 from workup.core.channel import Channel
 from workup.core.episode import ASK, DIAGNOSE, Action, Message, Observation, Turn
+from workup.core.errors import UserError
 from workup.core.ports import Doctor, Model, Retriever
 from workup.core.text import neutralise, tagged
 from workup.environments.base.anchors import BayesDiagnoser
@@ -116,6 +117,11 @@ class Inquiry(Library):
         """
         if models.keys().isdisjoint((PATIENT, INTERPRETER)):
             return self
+        if isinstance(self.patient, TermPatient) and PATIENT not in models:
+            raise UserError(
+                "environment.terms reads questions itself; leave roles.interpreter out, or "
+                "environment.terms"
+            )
         other = copy(self)
         other.patient = played_by(models, self.record, self._personas)
         return other
@@ -207,5 +213,10 @@ def open(source: Source, settings: Settings) -> Inquiry:
         personas=s.personas,
     )
     if s.terms and has_terms(source):
+        if made.record.channel is not None:
+            raise UserError(
+                "environment.terms answers from the record, which a dose of trouble does not "
+                "change; leave one of the two out"
+            )
         made.patient = TermPatient(made.record, s.terms)
     return made

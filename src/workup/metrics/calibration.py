@@ -97,8 +97,11 @@ def scores(probabilities: Sequence[float] | None, truth: int | None) -> dict[str
     """Brier score, log score, confidence, and whether the most probable disease is the true one.
 
     `probabilities` are in the order of the closed list, each ≥ 0, with a sum of at most 1; None
-    leaves all undefined. `truth` is the place of the true disease, None for one that is not listed.
-    Raises WorkupError for numbers that are no probabilities.
+    leaves all undefined. What they lack to 1 is believed of a disease that is not listed: where
+    that is more than of any listed one, it is the confidence, and it is wrong. Of k diseases that
+    are equally probable, and the true one among them, 1/k is right. `truth` is the place of the
+    true disease, None for one that is not listed. Raises WorkupError for numbers that are no
+    probabilities.
     """
     names = [each.name for each in METRICS if each is not ECE]
     if probabilities is None:
@@ -108,12 +111,13 @@ def scores(probabilities: Sequence[float] | None, truth: int | None) -> dict[str
     if not np.isfinite(p).all() or p.min() < 0 or other < -1e-6:
         raise WorkupError(f"no probabilities: they sum to {1 - other}, the least is {p.min()}")
     of_truth = 0.0 if truth is None else float(p[truth])
-    surest = int(np.argmax(p))
+    most = max(float(p.max()), other)
+    surest = np.flatnonzero(p == most)
     values = (
         float((p**2).sum()) + other**2 + 1 - 2 * of_truth,
         -math.log(max(of_truth, LEAST)),
-        min(float(p[surest]), 1.0),
-        float(surest == truth),
+        min(most, 1.0),
+        1 / len(surest) if truth in surest else 0.0,
     )
     return dict(zip(names, values, strict=True))
 

@@ -232,8 +232,13 @@ def names_of(cases: Iterable[Case]) -> dict[str, str]:
 def claimed(answer: str, case: Case) -> bool:
     """Whether an answer can be rewarded for likeness.
 
-    It must assert a disease, or be one of the truth's own names. A data set may call its diagnosis
-    "Possible NSTEMI / STEMI": then these words are no hedge.
+    It must assert one disease, or be one of the truth's own names. A data set may call its
+    diagnosis "Possible NSTEMI / STEMI": then these words are no hedge. A list is like one of its
+    parts whatever the others are: what has a comma, or "and" twice, counts as a list.
     """
     names = (case.truth.diagnosis, *case.truth.aliases)
-    return asserts(answer) or any(same_name(answer, name) for name in names)
+    listed = _COMMA.search(answer) or len(_AND.findall(answer)) > 1
+    return any(same_name(answer, name) for name in names) or (asserts(answer) and not listed)
+
+
+_COMMA, _AND = re.compile(r"[,，、;；]"), re.compile(r"\band\b|[&+]", re.IGNORECASE)

@@ -89,7 +89,6 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         ],
         "resamples": RESAMPLES,
         "anchors": [doctor for doctor in entries if doctor in run.anchors],
-        "failed": sum(entry["endings"].get(Ending.FAILED, 0) for entry in entries.values()),
         **_training(lines, entries, ends),
         "learned": told(learned) if (learned := run.summary.get("learning")) else "",
         "go_on": (learned or {}).get("go_on"),

@@ -195,14 +195,12 @@ class Scorecard:
         return ScoreRow(title, about, [ScoreFigure(""), *made, ScoreFigure("")])
 
     def _covered(self, entrant: Entrant, station: str) -> ScoreFigure:
-        known: dict[str, list[float]] = {}
+        known: dict[str, float] = {}
         for o in entrant.outcomes.get(station, ()):
             if (score := value(o, LOG_SCORE.name)) is not None:
-                known.setdefault(o.case_id, []).append(score)
-        scored = [(score, case) for case, scores in known.items() for score in scores]
-        calibrating = set([*known][::2])
-        held = [each for each in scored if each[1] in calibrating]
-        tested = [each for each in scored if each[1] not in calibrating]
+                known.setdefault(o.case_id, score)  # samples of one case are not independent
+        scored = [(score, case) for case, score in known.items()]
+        held, tested = scored[::2], scored[1::2]
         if len(held) < LEAST or not tested:
             return ScoreFigure(DASH)
         limit = threshold([score for score, _ in held], ALPHA)

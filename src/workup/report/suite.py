@@ -80,7 +80,7 @@ class Entrant:
     def lead(self, other: Entrant, names: Sequence[str]) -> Estimate | None:
         """The paired difference in accuracy to `other`, averaged over benchmarks.
 
-        None where one of them was not played by both, or they share no case there.
+        None where one of them was not played by both, or they share no judged case there.
         """
         if not names or any(not self._shared(other, name) for name in names):
             return None
@@ -92,7 +92,10 @@ class Entrant:
         return paired(first, second, classes=classes, bounds=SHARE, seed=self.seed)
 
     def _shared(self, other: Entrant, name: str) -> bool:
-        mine, theirs = ({o.case_id for o in each.outcomes.get(name, [])} for each in (self, other))
+        mine, theirs = (
+            {o.case_id for o in each.outcomes.get(name, []) if value(o, "accuracy") is not None}
+            for each in (self, other)
+        )
         return bool(mine & theirs)
 
     def _columns(
@@ -221,7 +224,9 @@ def _calls(run: Run) -> list[dict[str, Any]]:
         for arm in run.config["arms"]
         if (run.path / arm["folder"] / "config.yaml").is_file()
     ]
-    return list(max(counted, key=lambda rows: sum(row["calls"] for row in rows), default=()))
+    return list(
+        max(counted, key=lambda rows: sum(row["calls"] + row["hits"] for row in rows), default=())
+    )
 
 
 # --- tables ---------------------------------------------------------------------------------------

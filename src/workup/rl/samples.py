@@ -68,12 +68,13 @@ def spoken(episode: Episode) -> Sample:
 
 
 def imitated(episode: Episode) -> Sample:
-    """The episode's whole transcript for sft; only turns with a readable action are labelled.
+    """The episode's whole transcript for sft; only turns that are readable as a whole are labelled.
 
-    A turn that could not be read as an action stays in the context and is not imitated (PM-9).
+    A turn that could not be read as an action stays in the context and is not imitated (PM-9). So
+    does one that has more than its action, such as a reply that the doctor wrote for the patient.
     """
     whole = spoken(episode)
-    said = [bool(turn.action.content) for turn in episode.turns]
+    said = [bool(turn.action.content) and not turn.action.errors for turn in episode.turns]
     return replace(
         whole,
         mask=tuple(own and said[k] for own, k in zip(whole.mask, whole.turn_ids, strict=True)),

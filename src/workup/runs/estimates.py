@@ -173,15 +173,15 @@ def metrics_of(outcomes: Sequence[Outcome]) -> list[str]:
 def over_repeats(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Accuracy of each repeat (the k-th episode of every case), their mean and sample SD (CR-11).
 
-    Empty for a single repeat.
+    Empty for fewer than two repeats that have a verdict.
     """
-    samples = sorted({outcome.sample for outcome in outcomes})
-    if len(samples) < 2:
+    verdicts: dict[int, list[float]] = {}
+    for outcome in outcomes:
+        if (found := value(outcome, "accuracy")) is not None:
+            verdicts.setdefault(outcome.sample, []).append(found)
+    each = [mean(verdicts[k]) for k in sorted(verdicts)]
+    if len(each) < 2:
         return {}
-    each = [
-        mean(v for o in outcomes if o.sample == k and (v := value(o, "accuracy")) is not None)
-        for k in samples
-    ]
     return {"repeats_accuracy": {"each": each, "mean": mean(each), "sd": stdev(each)}}
 
 

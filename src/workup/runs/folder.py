@@ -124,8 +124,10 @@ class Run:
             if restricted:
                 path.chmod(0o700)
         config = {**config, "restricted": True} if restricted else config
-        write_json(path / "versions.json", versions)
-        _write_config(path, config)
+        with _alone(path):
+            free(path)  # again: another process may have begun one since
+            write_json(path / "versions.json", versions)
+            _write_config(path, config)
         return cls.open(path)
 
     @classmethod
@@ -252,11 +254,14 @@ class Run:
         return export(self.episodes(), Path(path))
 
     def doctors(self) -> list[str]:
-        """Everyone who was evaluated, in the order of their (last) evaluation."""
+        """Everyone who was evaluated, in the order in which their episodes were first kept.
+
+        An episode that failed and is played again comes last, and does not change the order.
+        """
         rows = self._store.select(
-            "doctor, MAX(episodes.rowid) AS last",
+            "doctor, MIN(episodes.rowid) AS first",
             {"phase": "eval"},
-            "GROUP BY doctor ORDER BY last",
+            "GROUP BY doctor ORDER BY first",
         )
         return [row["doctor"] for row in rows]
 
@@ -337,14 +342,7 @@ class Run:
 
         Raises UserError when one already does.
         """
-        with clear_errors(self.path), (self.path / ".lock").open("a") as lock:
-            try:
-                hold(lock)
-            except BlockingIOError as error:
-                raise UserError(
-                    f"{self.path}: another process is training into this run; wait for it, or "
-                    "stop it"
-                ) from error
+        with _alone(self.path):
             yield
 
     def close(self) -> None:
@@ -355,6 +353,18 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    with clear_errors(path), (path / ".lock").open("a") as lock:
+        try:
+            hold(lock)
+        except BlockingIOError as error:
+            raise UserError(
+                f"{path}: another process is training into this run; wait for it, or stop it"
+            ) from error
+        yield
 
 
 def _write_config(path: Path, config: Mapping[str, Any]) -> None:
@@ -418,7 +428,7 @@ def free(path: Path) -> None:
     with clear_errors(path):
         # Files of a run that was killed while it was being created are no obstacle.
         if path.is_dir() and any(
-            not file.name.lstrip(".").startswith(("versions.json", "config.yaml"))
+            not file.name.lstrip(".").startswith(("versions.json", "config.yaml", "lock"))
             for file in path.iterdir()
         ):
             raise UserError(

@@ -382,6 +382,14 @@ def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
     return values
 
 
+def _mapping(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The part of that name. Raises UserError where it is a single value."""
+    part = values.get(name) or {}
+    if not isinstance(part, Mapping):
+        raise UserError(f"setting '{name}': {part!r} is no part of its own; write {name}.NAME=…")
+    return dict(part)
+
+
 def with_user_config(model: type[S], values: Mapping[str, Any]) -> S:
     """`values` as `model`; what they leave open is taken from workup.yaml.
 
@@ -390,9 +398,9 @@ def with_user_config(model: type[S], values: Mapping[str, Any]) -> S:
     UserError for an endpoint that is not defined, for a role with an endpoint's bare name, and as
     `build` does.
     """
-    found, given = Config.find(None), values.get("roles") or {}
+    found = Config.find(None)
+    given, own = (_mapping(values, name) for name in ("roles", "endpoints"))
     roles = {**found.roles, **given}
-    own = dict(values.get("endpoints") or {})
     _refuse_bare(roles, {*found.endpoints, *own})
     named = (values.get("policy"), values.get("conclude"), *roles.values())
     # a role may be several models

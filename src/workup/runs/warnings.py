@@ -9,16 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from workup.core.episode import Ending
 from workup.metrics.known import metric
 
 
 def lines(doctors: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The warnings about these doctors, doctor by doctor.
+    """The warnings about these doctors, doctor by doctor; first of episodes that failed.
 
     `doctors` are entries as in summary.json. A metric that was not measured warns of nothing.
     """
     found = []
     for doctor, entry in doctors.items():
+        endings = entry.get("endings") or {}
+        if failed := endings.get(Ending.FAILED, 0):
+            found.append(
+                f"{doctor}: {failed:,} of {sum(endings.values()):,} episodes failed for reasons of "
+                "the machinery and are in no figure"
+            )
         for name in sorted(entry, key=lambda name: metric(name).rank):
             caveat, figure = metric(name).caveat, entry[name]
             if caveat is None or not isinstance(figure, Mapping):

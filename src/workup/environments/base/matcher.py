@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workup.core.case import Fact, Item
+from workup.core.case import Fact, Item, Kind
 from workup.core.text import normalise
 from workup.environments.base.lexical import Lexicon, most_words, stems
 from workup.retrieval.dense import Encoder
@@ -33,32 +33,66 @@ _FACTS_PER_ANSWER = 2
 # Two items whose cosines differ by less are equally near: then nobody knows which one is meant.
 _EQUALLY_NEAR = 0.05
 
-# What a request mentions only to leave it out: "apart from the fever", "no cough, but …".
+# What a request mentions only to leave it out: "apart from the fever", "no cough, but …". It ends
+# where a question begins: "besides the cough do you have fever".
 _LEFT_OUT = re.compile(
     r"\b(?:apart from|aside from|besides|except(?: for)?|other than|in addition to|instead of"
-    r"|rather than)\b[^,;.?!]*|\b(?:no|not|without)\b[^,;.?!]{0,80}(?=,? but\b)",
+    r"|rather than)\b[^,;.?!]*?"
+    r"(?=$|[,;.?!]|\b(?:do|does|did|have|has|are|is|was|were) (?:you|he|she)\b)"
+    r"|\b(?:no|not|without)\b[^,;.?!]{0,80}(?=,? but\b)",
+    re.IGNORECASE,
+)
+# Why something is ordered: "chest x-ray for cough", "ECG to evaluate chest pain".
+_REASON = re.compile(
+    r"\b(?:for|because of|due to|given|in view of"
+    r"|to (?:evaluate|assess|rule out|exclude|confirm|investigate|look for|check for))\b[^,;.?!]*",
     re.IGNORECASE,
 )
 # What a request is about instead of the patient's own state: how a request puts it, and how the
 # wording of a thing that is about the same does. "Family history of joint disease" is one.
 _KIN = (
-    r"(?:mother|father|parents?|brothers?|sisters?|siblings?|husband|wife|partner|sons?|daughters?"
-    r"|children|aunts?|uncles?|grand\w{1,12})"
+    r"(?:mother|mom|mum|father|dad|parents?|brothers?|sisters?|siblings?|husband|wife|spouse"
+    r"|partner|girlfriend|boyfriend|sons?|daughters?|children|kids|aunts?|uncles?|cousins?|nieces?"
+    r"|nephews?|grand\w{1,12})\b"
 )
-_ASKED_ABOUT, _TOLD_ABOUT = (
-    tuple(re.compile(rf"\b(?:{pattern})", re.IGNORECASE) for pattern in patterns)
-    for patterns in (
+# Who is asked about is not who noticed: "has your wife told you that you snore".
+_NOTICED = r"(?! (?:told|noticed|said|says|heard|seen|complained|pointed)\b)"
+_WHOSE = r"(?:(?:any of |one of )?(?:your|his|her|their|the) )"
+_ASKED_KIN = re.compile(
+    r"\b(?:(?:family|families|relatives?|hereditary|household)\b"
+    rf"|(?:any|some)(?:one|body) (?:else )?(?:at home|in your (?:house|home)){_NOTICED}"
+    rf"|(?:do|does|did|has|have|had|is|are|was|were) {_WHOSE}?(?:\w{{1,20}} )?{_KIN}{_NOTICED}"
+    rf"|(?:in|of|among) {_WHOSE}{_KIN}|{_WHOSE}{_KIN}['’]s?)|^\W*your {_KIN}",
+    re.IGNORECASE,
+)
+_TOLD_KIN = re.compile(rf"\b(?:famil|relative|heredit|inherit|{_KIN})", re.IGNORECASE)
+# A fact about somebody else: "My mother had breast cancer." It is no answer about the patient.
+_OF_KIN = re.compile(
+    rf"\b(?:my|his|her|their|the patient['’]s) {_KIN} (?:had|has|have|was|is|were|are|died|suffer)"
+    r"|\bfamily history\b",
+    re.IGNORECASE,
+)
+_ABOUT = tuple(
+    (re.compile(rf"\b(?:{asked})", re.IGNORECASE), re.compile(rf"\b(?:{told})", re.IGNORECASE))
+    for asked, told in (
         (
-            r"(?:family|relatives?|hereditary)\b|(?:do|does|did|has|have|had|is|are|was|were) "
-            rf"(?:(?:your|his|her|their|the) )?{_KIN}\b",
             r"vaccin|immuni[sz]|(?:shots?|jabs?) (?:against|for)\b",
-            r"allerg(?:y|ic|ies) to\b",
-        ),
-        (
-            rf"(?:famil|relative|heredit|inherit)|{_KIN}\b",
             r"vaccin|immuni[sz]|shots?\b|jabs?\b",
-            "allerg",
         ),
+        (r"allerg(?:y|ic|ies) to\b", "allerg"),
+    )
+)
+# What is measured in: serum sodium is no urine sodium. Of laboratory tests alone, since a patient
+# may say anything of urine.
+_SPECIMENS = tuple(
+    re.compile(rf"\b(?:{words})", re.IGNORECASE)
+    for words in (
+        "urin",
+        "csf|spinal|cerebrospinal|lumbar puncture",
+        "stool|f(?:a)?ec(?:es|al)",
+        "synovial|joint (?:fluid|aspirat)",
+        "ascit|peritoneal",
+        "pleural",
     )
 )
 
@@ -135,8 +169,10 @@ class Matcher:
     4. with `meaning`, the item whose wording is nearest; of two that are equally near, neither
 
     What the request mentions to leave it out ("apart from the fever") does not count from step 2
-    on. A request about the family, about vaccinations or allergies means only items that are about
-    the same. Linear in the request, of which LONGEST characters are read.
+    on. Where it names a thing to be done and its reason ("chest x-ray for cough"), the thing is
+    meant. A request about the family, about vaccinations or allergies means only items that are
+    about the same, and no other request means an item about the family. A test of urine or another
+    fluid is only that test. Linear in the request, of which LONGEST characters are read.
     """
 
     def __init__(
@@ -175,6 +211,20 @@ class Matcher:
         whole = self._whole.get(normalise(request))
         if whole is not None:
             return whole
+        ordered = _REASON.sub(" ", request)
+        if ordered != request:
+            found = self._by_words(ordered)
+            if found.items and all(item.kind is not Kind.HISTORY for item in found.items):
+                return found
+        if (found := self._by_words(request)).items:
+            return found
+        asked = _without_asides(request)
+        near = [self._items[number] for number in self._near.nearest(asked)] if self._near else []
+        meant = self._fitting(request, near)
+        return Match(meant, MEANING) if len(meant) == 1 else Match()
+
+    def _by_words(self, request: str) -> Match:
+        """Steps 2 and 3."""
         asked = _without_asides(request)
         ranked = self._plain.overlap(asked, _ITEM_OVERLAP)
         best = [self._wordings[index] for share, index in ranked if share == ranked[0][0]]
@@ -183,9 +233,7 @@ class Matcher:
         found, step = self._contained(asked)
         if contained := self._fitting(request, found):
             return Match(contained, step)
-        near = [self._items[number] for number in self._near.nearest(asked)] if self._near else []
-        meant = self._fitting(request, near)
-        return Match(meant, MEANING) if len(meant) == 1 else Match()
+        return Match()
 
     def _contained(self, asked: str) -> tuple[list[Item], str]:
         """The items whose names stand in the request, else what else they are called, and the step.
@@ -206,8 +254,19 @@ class Matcher:
 
     def _fitting(self, request: str, found: Sequence[Item]) -> tuple[Item, ...]:
         """Of the items found, each once, those that are about what the request is about."""
-        about = {item.name: item for item in found if _alike(request, self._said[item.name])}
+        about = {item.name: item for item in found if self._fits(request, item)}
         return tuple(about.values())
+
+    def _fits(self, request: str, item: Item) -> bool:
+        said = self._said[item.name]
+        own = f"{item.name}. {item.question}"
+        if _ASKED_KIN.search(own) and not _ASKED_KIN.search(request):
+            return False
+        if item.kind is Kind.LABORATORY and any(
+            specimen.search(request) and not specimen.search(said) for specimen in _SPECIMENS
+        ):
+            return False
+        return _alike(request, said)
 
 
 class FactMatcher:
@@ -248,8 +307,9 @@ class FactMatcher:
             held = self._synonyms.named(asked)
             named, step = [*dict.fromkeys(self._owners[index] for index in held)], SYNONYM
         if named:
-            groups = (self._by_name[name] for name in named)
-            return [group for group in groups if self._about(request, group)], step
+            groups = [group for name in named if self._about(request, group := self._by_name[name])]
+            if groups:
+                return groups, step
         ranked = [self._facts[index] for _, index in self._words.coverage(asked, _FACT_COVERAGE)]
         if told := self._about(request, ranked)[:_FACTS_PER_ANSWER]:
             return [told], SHARED
@@ -258,7 +318,13 @@ class FactMatcher:
 
     @staticmethod
     def _about(request: str, found: Sequence[Fact]) -> list[Fact]:
-        return [fact for fact in found if _alike(request, f"{fact.item} {fact.text}")]
+        own = not _ASKED_KIN.search(request)
+        return [
+            fact
+            for fact in found
+            if _alike(request, f"{fact.item} {fact.text}")
+            and not (own and _OF_KIN.search(f"{fact.item}: {fact.text}"))
+        ]
 
 
 def _terms(terms: TermSynonyms | None, name: str) -> tuple[str, ...]:
@@ -271,8 +337,5 @@ def _without_asides(request: str) -> str:
 
 def _alike(request: str, wording: str) -> bool:
     """Whether a wording is about whatever a request is about instead of the patient's own state."""
-    return all(
-        told.search(wording)
-        for asked, told in zip(_ASKED_ABOUT, _TOLD_ABOUT, strict=True)
-        if asked.search(request)
-    )
+    pairs = ((_ASKED_KIN, _TOLD_KIN), *_ABOUT)
+    return all(told.search(wording) for asked, told in pairs if asked.search(request))

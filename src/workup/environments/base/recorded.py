@@ -233,7 +233,7 @@ class RecordedConsultation(Encounter):
     def _consult_record(self, case: Case, request: str) -> Observation:
         groups, step = self.matcher.facts(self._free(case)).match(request)
         if len(groups) != 1:  # which ones is not told: the names alone would say what is on record
-            return _unanswered(self.unknown)
+            return _unanswered(UNKNOWN if groups else self.unknown)
         (facts,) = groups
         return self._report(
             case, facts, facts[0].item if step in (NAME, CONTAINED, SYNONYM) else "", step

@@ -16,7 +16,7 @@ from workup.environments.base.recorded import RecordedConsultation
 from workup.retrieval.hpo.ontology import Ontology
 from workup.retrieval.hpo.release import TERMS, folder_of, mark
 
-NO = "No."
+NO = "Looked for, and not found."  # "No." would deny or affirm, as the question was put
 NOT_RECORDED = "Not recorded."
 
 

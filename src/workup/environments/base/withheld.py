@@ -43,10 +43,10 @@ class Withholding:
 
 def _hidden(naming: re.Pattern[str], text: str, wording: str) -> str:
     """`text` without the names that `naming` matches, but for those that `wording` uses."""
-    allowed = wording.lower()
 
     def hide(name: re.Match[str]) -> str:
-        return name[0] if name[0].lower() in allowed else WITHHELD
+        own = re.search(rf"(?<!{_LETTER}){re.escape(name[0])}(?!{_LETTER})", wording, re.IGNORECASE)
+        return name[0] if own or (chinese(name[0]) and name[0] in wording) else WITHHELD
 
     return naming.sub(hide, text)
 
@@ -63,7 +63,9 @@ def _naming(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _spelled(name: str) -> str:
+    """A pattern of the name; blanks, hyphens and apostrophes may be written otherwise."""
     pattern = r"\s+".join(map(re.escape, name.split()))
+    pattern = re.sub("['’]", "['’]", pattern.replace(r"\-", r"[-‐‑–\s]"))
     return pattern if len(name) < _SHORT else f"(?i:{pattern})"
 
 

@@ -36,6 +36,15 @@ class Chosen:
         """The records of episodes that did not fail: no endpoint and no judge gave up in them."""
         return (each for each in self.records(**more) if each.episode.ending is not Ending.FAILED)
 
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """A sentence on the episodes that `finished` leaves out; none where there are none."""
+        where = {**self.where, "ending": Ending.FAILED}
+        if self.where.get("ending", Ending.FAILED) != Ending.FAILED:
+            return ()
+        count = len(self.run.episodes(**where))
+        return (f"{count:,} episodes that failed are left out.",) if count else ()
+
     def within(self, phase: str) -> Chosen:
         """The same episodes in this phase only, unless the user asked for a phase."""
         return replace(self, where={"phase": phase, **self.where})

@@ -125,6 +125,11 @@ class Stopping:
 
 def told(found: Mapping[str, Any]) -> str:
     """A line for the reader of a run with this entry."""
+    if found["threshold"] > 1:
+        return (
+            f"stop    {found['doctor']}: nothing is promised, since of {found['calibrated_on']:,} "
+            f"cases more than {found['alpha']:g} have a diagnosis that is not listed"
+        )
     return (
         f"stop    {found['doctor']}: λ = {found['threshold']:.3f}, calibrated on "
         f"{found['calibrated_on']:,} cases that are not tested on; the truth is in the named set "

@@ -15,7 +15,8 @@ from workup.cases.balance import balanced
 from workup.cases.order import Order
 from workup.core.case import Source
 from workup.core.draws import seed_key
-from workup.core.episode import Episode, Sample, Score
+from workup.core.episode import Ending, Episode, Sample, Score, Scores
+from workup.core.errors import RolloutError
 from workup.core.ports import LIVE, Environment, Instruments, Policy
 from workup.core.stages import GrpoStage
 from workup.rl.rollout import Play, TokenDoctor, ToPlay, check_failures, play_all
@@ -92,10 +93,10 @@ class Collection:
             self.settings.concurrency,
             then=verdicts.settle,
         )
-        good = self._good(settled)
-        batch = tuple(tuple(episode for episode, _, _ in group) for group in good)
         key = seed_key(self.stage.name, self.settings.seed, step)
-        scores = await self.stage.reward(batch, replace(own, judge=verdicts, key=key))
+        instruments = replace(own, judge=verdicts, key=key)
+        good, scores, lost = await self._scored(self._good(settled), instruments)
+        batch = tuple(tuple(episode for episode, _, _ in group) for group in good)
         advantages = self.stage.credit(batch, scores, own.all_gather)
         samples: list[Sample] = []
         records = [
@@ -103,6 +104,7 @@ class Collection:
             for k, (e, correct) in enumerate(settled)
             if correct is None
         ]
+        records += [self._record(step, episode, None, number) for episode, number in lost]
         for group, marks, credits in zip(good, scores, advantages, strict=True):
             for (episode, correct, number), score, credit in zip(
                 group, marks, credits, strict=True
@@ -142,6 +144,32 @@ class Collection:
             [(e, correct, k) for e, correct, k in group if correct is not None] for group in groups
         ]
         return [group for group in kept if group]
+
+    async def _scored(
+        self, groups: list[list[tuple[Episode, bool, int]]], instruments: Instruments
+    ) -> tuple[list[list[tuple[Episode, bool, int]]], Scores, list[tuple[Episode, int]]]:
+        """The groups with their scores; the episodes of a group whose scoring gave up failed.
+
+        Raises WorkupError, with the commonest reason, when too many did.
+        """
+        batch = [tuple(episode for episode, _, _ in group) for group in groups]
+        try:
+            return groups, await self.stage.reward(tuple(batch), instruments), []
+        except RolloutError:
+            pass  # one group is to blame, or several: each is scored by itself
+        kept: list[list[tuple[Episode, bool, int]]] = []
+        scores: list[Sequence[Score]] = []
+        lost: list[tuple[Episode, int]] = []
+        for group, episodes in zip(groups, batch, strict=True):
+            try:
+                scores += await self.stage.reward((episodes,), instruments)
+                kept.append(group)
+            except RolloutError as error:
+                why = str(error) or type(error).__name__
+                lost += [(replace(e, ending=Ending.FAILED, reason=why), k) for e, _, k in group]
+        total = sum(map(len, batch))
+        check_failures([episode for episode, _ in lost], total, self.settings.max_failed)
+        return kept, scores, lost
 
     def _record(
         self,

@@ -66,7 +66,9 @@ class SearchSettings(FrozenModel):
         description="nonlinear: R_process only where the diagnosis is wrong; linear: sum",
     )
     normalise: Normalise = Field(
-        "group_std", description="how returns become advantages; group_std is GRPO as printed"
+        "group_std",
+        description="how returns become advantages, where the whole sequence is paid; group_std is "
+        "GRPO as printed",
     )
 
 

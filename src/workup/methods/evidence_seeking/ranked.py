@@ -18,6 +18,7 @@ from workup.core.episode import DIAGNOSE, Action, Batch, Episode, Score, Scores
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Instruments, Reward
 from workup.core.stages import Settle
+from workup.core.text import normalise
 from workup.environments.base.lists import ORDER, candidates, errors_in
 from workup.environments.evidence import EXAMINING, RANKING, EvidenceSeeking
 from workup.roles.judges.questions import Appraised, Ordered, RankingQuestion, RankingVerdict
@@ -102,7 +103,7 @@ class Judges:
 
     def __init__(self, environment: EvidenceSeeking) -> None:
         self._world = environment
-        self._known: dict[tuple[str, Action], TurnVerdict] = {}
+        self._known: dict[tuple[str, Action, tuple[str, ...]], TurnVerdict] = {}
 
     def forget(self) -> None:
         self._known.clear()
@@ -110,24 +111,33 @@ class Judges:
     async def judged(self, episode: Episode) -> Mapping[int, TurnVerdict]:
         """The verdict on each turn without an error of format, by the turn's place.
 
+        What was ordered in an earlier turn is appraised there alone, so that it is paid once.
         Raises RolloutError where a judge gives no usable verdict.
         """
         places = [
             place for place in range(len(episode.turns)) if not n_f(episode, place, self._world)
         ]
         actions = [episode.turns[place].action for place in places]
-        verdicts = await asyncio.gather(*(self._turn(episode.case, each) for each in actions))
-        return dict(zip(places, verdicts, strict=True))
+        ordered: set[str] = set()
+        fresh = []
+        for action in actions:
+            new = () if action.kind == DIAGNOSE else action.content
+            fresh.append(tuple(each for each in new if normalise(each) not in ordered))
+            ordered.update(map(normalise, new))
+        asked = (self._turn(episode.case, *each) for each in zip(actions, fresh, strict=True))
+        return dict(zip(places, await asyncio.gather(*asked), strict=True))
 
-    async def _turn(self, case: Case, action: Action) -> TurnVerdict:
-        if (case.id, action) not in self._known:
+    async def _turn(self, case: Case, action: Action, fresh: tuple[str, ...]) -> TurnVerdict:
+        """The verdict on an action; of its orders those that are `fresh` are appraised."""
+        if (case.id, action, fresh) not in self._known:
             listed = candidates(action)
             placed = await self._placed(listed, case)
             appraised = None
             if action.kind != DIAGNOSE:
-                appraised = await self._world.examining.judge(Ordered(action.content, listed))
-            self._known[case.id, action] = TurnVerdict(placed, appraised)
-        return self._known[case.id, action]
+                judge = self._world.examining
+                appraised = await judge.judge(Ordered(fresh, listed)) if fresh else Appraised(())
+            self._known[case.id, action, fresh] = TurnVerdict(placed, appraised)
+        return self._known[case.id, action, fresh]
 
     async def _placed(self, listed: tuple[str, ...], case: Case) -> RankingVerdict:
         placed = await self._world.ranking.judge(RankingQuestion(listed, case))

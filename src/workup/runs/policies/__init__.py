@@ -164,8 +164,12 @@ class Resolved:
 
 def resolve(name: str) -> Resolved:
     """What the name of a policy stands for; nothing but the names of files is looked at."""
-    place = Path(name).expanduser()
-    if name in OURS or not place.exists():
+    try:
+        place = Path(name).expanduser()
+        known = name not in OURS and place.exists()
+    except (OSError, RuntimeError):  # a name that is too long for a file, or ~ of nobody
+        known = False
+    if not known:
         return Resolved(name, None, None)
     above = (each for each in place.parents if place.relative_to(each).parts[0] in _WITHIN)
     return Resolved(name, place, next(filter(is_run, (place, *above)), None))

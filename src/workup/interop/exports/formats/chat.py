@@ -38,4 +38,6 @@ def of_run(chosen: Chosen, folder: Path) -> Written:
         }
         for record in chosen.finished()
     )
-    return Written(write(rows, schema(TYPES), folder, all_failed(chosen)), COLUMNS, (NOTE,))
+    return Written(
+        write(rows, schema(TYPES), folder, all_failed(chosen)), COLUMNS, (NOTE, *chosen.lost)
+    )

@@ -60,7 +60,7 @@ def of_run(chosen: Chosen, folder: Path) -> Written:
         "one step, of which one came to more: train with group=2 or more, or evaluate with "
         "--repeats 2"
     )
-    return Written(write(rows, schema(TYPES), folder, none), COLUMNS, (_NOTE,))
+    return Written(write(rows, schema(TYPES), folder, none), COLUMNS, (_NOTE, *chosen.lost))
 
 
 def _searched(chosen: Chosen) -> Iterator[Pair]:

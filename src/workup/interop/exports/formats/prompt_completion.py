@@ -44,7 +44,7 @@ TYPES = {
 
 def of_run(chosen: Chosen, folder: Path) -> Written:
     rows = (row for record in chosen.finished() for row in _rows(record))
-    return Written(write(rows, schema(TYPES), folder, all_failed(chosen)), COLUMNS)
+    return Written(write(rows, schema(TYPES), folder, all_failed(chosen)), COLUMNS, chosen.lost)
 
 
 def _rows(record: Record) -> Iterator[dict[str, Any]]:

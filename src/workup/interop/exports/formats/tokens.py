@@ -64,7 +64,7 @@ def of_run(chosen: Chosen, folder: Path) -> Written:
     )
     files = write(rows(), schema(TYPES), folder, none)
     others = f"{left_out:,} episodes without token ids are left out: no token policy played them."
-    return Written(files, COLUMNS, (_NOTE, *([others] if left_out else [])))
+    return Written(files, COLUMNS, (_NOTE, *([others] if left_out else []), *chosen.lost))
 
 
 def exact(record: Record) -> bool:
