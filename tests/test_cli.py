@@ -367,6 +367,34 @@ def test_the_split_alone_decides_what_is_held_out(call: Call, tmp_path: Path) ->
     assert held_out() == held_out("--seed", 1) == held_out("--split", 0) != held_out("--split", 1)
 
 
+def test_an_export_spares_its_source_and_restricted_text(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text(before := line_of(open_source("clinic:xs").test[0]) + "\n")
+    (tmp_path / "c.source.json").write_text(sidecar := '{"items": []}')
+    for name in ("c.jsonl", "./c.jsonl", "c.source.json"):
+        status, out, err = call("cases", "jsonl:c.jsonl#all", "--export", name)
+        told = f"error: --export {Path(name)} is the source itself; choose another name\n"
+        assert (status, out, err) == (2, "", told)
+    assert (tmp_path / "c.jsonl").read_text() == before
+    assert (tmp_path / "c.source.json").read_text() == sidecar
+    restricted = {**json.loads(before), "restricted": True}
+    (tmp_path / "r.jsonl").write_text(json.dumps(restricted))
+    words = ("cases", "jsonl:r.jsonl#all", "--export", "rx.jsonl")
+    status, _, err = call(*words)
+    assert status == 2
+    assert "restricted" in err
+    assert "--restricted writes a file for you alone" in err
+    assert not (tmp_path / "rx.jsonl").exists()
+    assert call(*words, "--restricted")[0] == 0
+    for path in tmp_path.glob("rx.*"):
+        assert path.stat().st_mode & 0o777 == 0o600, path
+    assert len([*tmp_path.glob("rx.*")]) == 2
+    for word in ("--validate", "--overlap"):
+        status, _, err = call("cases", "jsonl:c.jsonl#all", word, "--export", "new.jsonl")
+        assert (status, err.count("\n")) == (2, 1)
+        assert f"{word} and --export exclude each other" in err
+    assert not (tmp_path / "new.jsonl").exists()
+
+
 def test_export_validate_and_back(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

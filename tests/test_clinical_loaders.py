@@ -1161,3 +1161,19 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
     lots, much = measured(f"mimiciv:{many(tmp_path / 'lots', 2_000)}#outcome")
     assert (few, lots) == (50, 2_000)
     assert much - little < 10  # MB; the texts alone are 15
+
+
+def test_phenobrain_keeps_a_disease_on_one_side_whatever_code_is_first(tmp_path: Path) -> None:
+    """Each disease has three codes; its four patients name two of them, in any order."""
+    pairs = [(0, 1), (1, 2), (2, 0), (1, 0)]
+    diseases = [[[f"OMIM:{n}{a}", f"OMIM:{n}{b}"] for a, b in pairs] for n in range(100, 140)]
+    patients = [[["HP:1", "HP:2"], codes] for disease in diseases for codes in disease]
+    (tmp_path / "phenobrain.json").write_text(json.dumps(patients))
+    source = open_source(f"phenobrain:{tmp_path / 'phenobrain.json'}")
+    trained, tested = (
+        Counter(case.truth.diagnosis[:-1] for case in side) for side in (source.train, source.test)
+    )
+    assert trained
+    assert tested
+    assert set((trained + tested).values()) == {4}
+    assert not set(trained) & set(tested)

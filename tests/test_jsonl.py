@@ -306,6 +306,8 @@ def test_cases_of_free_text_have_no_items_and_no_phrases(tmp_path: Path) -> None
         ([{"name": "a", "normal": "No."}] * 2, "two items have the same name"),
         ([{"name": "a", "normal": "No.", "parent": "b"}], "the parent 'b' of 'a'"),
         ([{"name": "a"}], "required"),
+        ([{"name": "a", "normal": "No.", "cost": float("inf")}], "finite number"),
+        ([{"name": "a", "normal": "No.", "cost": float("nan")}], "field 'items.0.cost'"),
     ],
 )
 def test_a_malformed_sidecar(tmp_path: Path, items: list[Any], problem: str) -> None:
@@ -325,6 +327,32 @@ def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
         write([Case("1", "x", Truth("Flu", extra=Board()))], tmp_path / "c.jsonl")
     with pytest.raises(UserError, match="longer than a line"):
         write([Case("1", "x" * LINE_LIMIT, Truth("Flu"))], tmp_path / "c.jsonl")
+
+
+def test_a_failed_writing_leaves_both_files_as_they_were(tmp_path: Path) -> None:
+    path, case = tmp_path / "c.jsonl", Case("1", "x", Truth("Flu"))
+    write([case, case], path, diagnoses=["Flu"])
+    before = {each: each.read_bytes() for each in tmp_path.iterdir()}
+    assert len(before) == 2
+    with pytest.raises(UserError, match="longer than a line"):
+        write([case, Case("2", "x" * LINE_LIMIT, Truth("Flu"))], path, diagnoses=["Cold"])
+    with pytest.raises(
+        UserError, match=r"c\.source\.json would be taken for the items of c\.jsonl"
+    ):
+        write([case], path)
+    assert {each: each.read_bytes() for each in tmp_path.iterdir()} == before
+    (tmp_path / "d.source.json").mkdir()
+    with pytest.raises(UserError, match=r"d\.source\.json: cannot be written \(it is no file\)"):
+        write([case], tmp_path / "d.jsonl", diagnoses=["Flu"])
+    assert not (tmp_path / "d.jsonl").exists()
+    (tmp_path / "link.jsonl").symlink_to("other.jsonl")
+    assert write([case], tmp_path / "link.jsonl") == 1
+    assert (tmp_path / "link.jsonl").is_symlink(), "its file is written"
+
+
+def test_nobody_else_reads_restricted_cases(tmp_path: Path) -> None:
+    write([Case("1", "x", Truth("Flu"))], tmp_path / "c.jsonl", diagnoses=["Flu"], restricted=True)
+    assert [each.stat().st_mode & 0o777 for each in tmp_path.iterdir()] == [0o600, 0o600]
 
 
 steps = st.builds(ProvenanceLine, step=name, model=name, version=name, date=name, detail=values)

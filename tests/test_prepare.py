@@ -270,8 +270,55 @@ def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
         journal = journal_of(tmp_path / "out.jsonl")
         rows = journal.read_bytes().split(b"\n")
         journal.write_bytes(b"\n".join([rows[0], rows[1][:30], *rows[2:]]))
-        with pytest.raises(WorkupError, match=r"out\.journal, line 2: not JSON"):
+        with pytest.raises(UserError, match=r"out\.journal, line 2: .* damaged \(not JSON"):
             run(job(tmp_path, cases), tmp_path, server)
+
+
+@pytest.mark.parametrize(
+    ("number", "line", "told"),
+    [
+        (1, "garbage", "not JSON.*`rm .*` begins anew"),
+        (1, '{"step": "facts"}', "it has no text 'started'"),
+        (2, "[1]", "each line is one JSON object.*`sed -i 2d .*` removes it"),
+        (2, '{"id": "x"}', "it has no text 'digest'"),
+        (2, '{"id": "x", "digest": "d", "kept": 3}', "it has no text 'kept'"),
+        (2, '{"id": ["x"], "digest": "d", "kept": "{}"}', "it has no text 'id'"),
+        (2, '{"id": "x", "digest": "d", "dropped": "why"}', "it has no text 'detail'"),
+        (2, "[" * 100_000, "not JSON that can be read here"),
+        (2, "x" * 5_000_001, "it is longer than 5,000,000 bytes"),
+    ],
+)
+def test_a_line_that_no_preparation_writes_is_one_line_of_error(
+    tmp_path: Path, number: int, line: str, told: str
+) -> None:
+    path = tmp_path / "a.journal"
+    header = {"step": "facts", "model": "m", "version": "1", "settings": {}, "started": "today"}
+    Journal(path, header).close()
+    rows = [*path.read_text().splitlines()[: number - 1], line, ""]
+    path.write_text(written := "\n".join(rows))
+    with pytest.raises(UserError, match=f"a.journal, line {number}: .*{told}") as caught:
+        Journal(path, header)
+    assert "\n" not in str(caught.value)
+    assert path.read_text() == written
+
+
+@pytest.mark.parametrize("ending", [".source.json", ".report.json", ".journal"])
+def test_what_would_be_in_the_way_is_told_before_the_work(tmp_path: Path, ending: str) -> None:
+    (tmp_path / f"out{ending}").mkdir()
+    with serving(findings) as server:
+        with pytest.raises(UserError, match=rf"out\{ending} has to be written and is no file"):
+            run(job(tmp_path, "clinic:xs", "criticality", limit=2), tmp_path, server)
+        assert not server.asked
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".jsonl"] == []
+
+
+def test_a_sidecar_of_another_file_is_not_adopted(tmp_path: Path) -> None:
+    (tmp_path / "out.source.json").write_text('{"items": []}')
+    with (
+        serving(findings) as server,
+        pytest.raises(UserError, match=r"out\.source\.json would be taken for the items"),
+    ):
+        run(job(tmp_path, written(tmp_path, many(1))), tmp_path, server)
 
 
 def test_a_failed_case_is_neither_kept_nor_dropped_and_is_tried_again(tmp_path: Path) -> None:
@@ -701,9 +748,8 @@ def test_killed_within_a_case_of_many_calls_no_draw_is_paid_twice(tmp_path: Path
         assert process.wait(HANG) == 0, process.communicate()
         # all draws of a case get the same answer here, so each case's draws share one mark
         assert len(server.asked) == 2 * (draws + 1) + 1
-    assert {
-        entry.detail["marks"][7] for (entry,) in provenances(folder / "out.jsonl").values()
-    } == {4}  # type: ignore[index,call-overload]
+    details: list[Any] = [made.detail for (made,) in provenances(folder / "out.jsonl").values()]
+    assert {detail["marks"][7] for detail in details} == {4}
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:

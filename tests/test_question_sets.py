@@ -367,6 +367,24 @@ def test_rarearena_patients_of_both_tasks_stay_together(tmp_path: Path) -> None:
     assert all(patients)
 
 
+def test_rarearena_trains_on_no_patient_that_is_tested_on(tmp_path: Path) -> None:
+    """Patient 2 of the training part is tested on in the other task, under another id."""
+    folder = Path(LAYOUTS["rarearena"](tmp_path))
+    extra = rarearena(2, test_results="Stripes in the biopsy.")
+    with (folder / "RDC_benchmark.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(extra) + "\n")
+    source = open_source(f"rarearena:{folder}")
+    trained, tested = ([case.id for case in side] for side in (source.train, source.test))
+    assert "RDC-2-1" in tested
+    assert sorted(trained) == sorted(
+        f"{task}-{i}-1" for task in ("RDS", "RDC") for i in range(COUNT) if i != 2
+    )
+    assert "1 dropped: the same patient or text is tested on." in source.notes
+    assert "1 dropped: repeats an earlier one (the same id, or the same text)." in source.notes
+    [parts] = [note for note in source.notes if note.startswith("Official parts")]
+    assert "not used here" not in parts
+
+
 def test_nejmqa_takes_options_out_of_the_question(tmp_path: Path) -> None:
     source = opened("nejmqa", tmp_path, "all")
     case = source.test[1]
@@ -779,6 +797,14 @@ def test_csv_records_are_those_of_the_library(
     assert [
         csv_cells(piece_at(path, piece.offset, piece.length).text) for piece in found
     ] == expected
+
+
+def test_only_line_feeds_end_a_csv_record(tmp_path: Path) -> None:
+    row = [f"a{sign}b" for sign in "\v\f\x1c\x1d\x1e\x85\u2028\u2029"]
+    (tmp_path / "x.csv").write_text(",".join(row) + "\n", encoding="utf-8")
+    [piece] = csv_pieces(tmp_path / "x.csv")
+    assert isinstance(piece, Piece)
+    assert csv_cells(piece.text) == row
 
 
 @given(st.text(st.sampled_from('{}[]",:\\ \na1'), max_size=40))

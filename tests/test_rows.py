@@ -295,7 +295,7 @@ def test_members_that_are_none_leave_the_others(
 
 
 @pytest.mark.parametrize(
-    "scheme", ["jsonl", "mediq", "medqa", "mmlu", "phenopackets", "agentclinic"]
+    "scheme", ["jsonl", "mediq", "medqa", "mmlu", "phenopackets", "phenobrain", "agentclinic"]
 )
 @pytest.mark.parametrize(
     ("kind", "problem"),
@@ -305,7 +305,7 @@ def test_members_that_are_none_leave_the_others(
         ("utf16", "this is UTF-16; save it as UTF-8"),
         ("gzip", "this is a gzip archive; unpack it"),
         ("zip", "this is a zip archive; unpack it"),
-        ("latin", "is not UTF-8|not JSON"),
+        ("latin", "is not UTF-8|not JSON|is no list"),
         ("empty", "no|empty"),
         ("zeros", "no|not|6 cells"),
     ],

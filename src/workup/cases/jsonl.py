@@ -49,6 +49,7 @@ from workup.core.case import (
     Statement,
     Truth,
 )
+from workup.core.disk import whole_file
 from workup.core.errors import CaseError, UserError
 from workup.core.leaks import Mask
 
@@ -166,7 +167,7 @@ class ItemLine(_Strict):
     question: str = ""
     kind: Annotated[Kind, Field(strict=False)] = Kind.HISTORY
     parent: Trimmed | None = None
-    cost: Annotated[float, Field(ge=0)] = 1.0
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     synonyms: Annotated[list[Term], Field(max_length=100)] = []
 
 
@@ -373,30 +374,67 @@ def write(
 ) -> int:
     """Writes cases, and the sidecar if there are items or diagnoses; returns how many cases.
 
-    Raises UserError for a path that cannot be written, and for a case that the format cannot hold:
-    `truth.extra` that is no JSON value, a line over the limit.
+    Where it fails, the files stay as they were. No other user may read those of `restricted` cases.
+    Raises UserError for a path that cannot be written, for a sidecar that is there and would be
+    taken for this file's, and for a case that the format cannot hold: `truth.extra` that is no JSON
+    value, a line over the limit.
     """
     count = 0
-    try:
-        with path.open("w", encoding="utf-8", newline="\n") as file:
-            for case in cases:
-                file.write(line_of(case, restricted=restricted) + "\n")
-                count += 1
-        write_sidecar(path, items, diagnoses)
-    except OSError as error:
-        raise UserError(
-            f"{error.filename or path}: cannot be written ({error.strerror or error})"
-        ) from error
+
+    def lines() -> Iterator[str]:
+        nonlocal count
+        if not (items or diagnoses):
+            no_sidecar(path)
+        for case in cases:
+            yield line_of(case, restricted=restricted)
+            count += 1
+        write_sidecar(path, items, diagnoses, private=restricted)
+
+    write_lines(path, lines(), private=restricted)
     return count
 
 
-def write_sidecar(path: Path, items: Sequence[Item], diagnoses: Sequence[str]) -> None:
-    """Writes what holds for all cases of `path` beside it; writes nothing if there is nothing."""
+def write_sidecar(
+    path: Path, items: Sequence[Item], diagnoses: Sequence[str], *, private: bool = False
+) -> None:
+    """Writes what holds for all cases of `path` beside it; writes nothing if there is nothing.
+
+    Raises UserError as `write_lines` does.
+    """
     if items or diagnoses:
         sidecar = {"items": [_sparse(asdict(item)) for item in items], "diagnoses": list(diagnoses)}
-        sidecar_of(path).write_text(
-            json.dumps(sidecar, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+        text = json.dumps(sidecar, ensure_ascii=False, indent=1)
+        write_lines(sidecar_of(path), [text], private=private)
+
+
+def no_sidecar(path: Path) -> None:
+    """Raises UserError where a sidecar lies beside `path`: it would be read with what is written.
+
+    Nothing removes it, since it may be written by hand.
+    """
+    if (beside := sidecar_of(path)).exists():
+        raise UserError(
+            f"{beside} would be taken for the items of {path.name}: remove it, or choose another "
+            "name"
         )
+
+
+def write_lines(path: Path, lines: Iterable[str], *, private: bool = False) -> None:
+    """A file of these lines, which is there whole or not at all; a link's file is replaced.
+
+    With `private` no other user may read it. Raises UserError for a folder or a pipe in its place,
+    and when the disk refuses.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise OSError("it is no file")
+        with (
+            whole_file(path.resolve(), private=private) as draft,
+            draft.open("w", encoding="utf-8", newline="\n") as file,
+        ):
+            file.writelines(f"{line}\n" for line in lines)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def line_of(

@@ -7,6 +7,7 @@ a record is and reads it again when it is asked for.
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -319,4 +320,4 @@ def csv_pieces(path: Path) -> Iterator[Piece | CaseError]:
 
 def csv_cells(text: str) -> list[str]:
     """The cells of one record that `csv_pieces` found."""
-    return next(csv.reader(text.splitlines(keepends=True), strict=True))
+    return next(csv.reader(io.StringIO(text, newline=""), strict=True))

@@ -35,6 +35,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ROLES = {"training": "train", "val": "dev", "valid": "dev", "validation": "dev"} | {
     part: part for part in PARTS
 }
+_TESTED = "the same patient or text is tested on"
 _AGAIN = "repeats an earlier one (the same id, or the same text)"
 
 
@@ -164,6 +165,7 @@ class _Index:
     held: array[int] = field(default_factory=lambda: array("b"))
     masked: array[int] = field(default_factory=lambda: array("b"))
     digest: array[int] = field(default_factory=lambda: array("Q"))
+    group: array[int] = field(default_factory=lambda: array("Q"))
     dropped: Counter[str] = field(default_factory=Counter)
 
     def add(self, piece: Piece, number: int, part: str, rows: Rows, split: Split) -> None:
@@ -177,14 +179,17 @@ class _Index:
             self.length.append(piece.length)
             self.which.append(which)
             self.part.append(PARTS.index(own) if own else -1)
-            self.held.append(held_out(split, row.group or row.case.id))
+            group = row.group or row.case.id
+            self.held.append(held_out(split, group))
             self.masked.append(row.masked)
             self.digest.append(int.from_bytes(_digest(row.case.id, size=8)))
+            self.group.append(int.from_bytes(_digest(group, size=8)))
 
     def sides(self, view: str) -> tuple[np.ndarray, np.ndarray]:
         """The entries to train on and those to test on, each id once.
 
-        The first entry counts, so a test row is preferred to a training row.
+        The first entry counts, so a test row is preferred to a training row. No group is on both
+        sides: of one that is tested on, nothing is trained on.
         """
         _, first = np.unique(np.frombuffer(self.digest, np.uint64), return_index=True)
         kept = np.sort(first)
@@ -192,7 +197,11 @@ class _Index:
             self.dropped[_AGAIN] = again
         part, held = (np.frombuffer(column, np.int8)[kept] for column in (self.part, self.held))
         train, test = _sides(view, part, held == 1)
-        return kept[train], kept[test]
+        group = np.frombuffer(self.group, np.uint64)[kept]
+        tested = train & np.isin(group, group[test])
+        if tested.any():
+            self.dropped[_TESTED] = int(tested.sum())
+        return kept[train & ~tested], kept[test]
 
     @property
     def official(self) -> int | None:
@@ -312,7 +321,7 @@ def _remarks(index: _Index, request: Spec, used: int) -> Iterator[str]:
         )
     present = [part for code, part in enumerate(PARTS) if code in set(index.part)]
     if present and request.view != SPLIT:
-        rest = len(index.digest) - used - index.dropped[_AGAIN]
+        rest = len(index.digest) - used - index.dropped[_AGAIN] - index.dropped[_TESTED]
         left = f"; {rest:,} in parts that are not used here" if rest else ""
         yield (
             f"Official parts: {', '.join(present)}{left}. `#PART` opens one for testing, "

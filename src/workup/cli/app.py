@@ -386,11 +386,16 @@ def cases(
     sample: Annotated[
         int | None, typer.Option(min=1, help="write so many, drawn uniformly over the diagnoses")
     ] = None,
+    restricted: Annotated[
+        bool, typer.Option("--restricted", help="write restricted cases too, for you alone")
+    ] = False,
 ) -> None:
     """Look at cases, check a file of them, or write some."""
-    from workup.cases import jsonl, look, open_source
-    from workup.cases.balance import taken
+    from workup.cases import look, open_source
 
+    if export is not None and (validate or overlap):
+        asked = "--validate" if validate else "--overlap"
+        raise UserError(f"{asked} and --export exclude each other: type one command for each")
     if validate:
         _validate(source)
         return
@@ -399,22 +404,33 @@ def cases(
         _tell_overlap(opened)
         return
     if export is not None:
-        chosen = taken(opened, of, sample, seed)
-        jsonl.write(
-            chosen,
-            export,
-            items=opened.items,
-            diagnoses=opened.diagnoses,
-            restricted=opened.restricted,
-        )
-        print(export)
-        print(*opened.notes, sep="\n", file=sys.stderr)
+        if opened.restricted and not restricted:
+            raise UserError(
+                f"{opened.name}: its cases are restricted, and their text may not be passed on; "
+                "--restricted writes a file for you alone"
+            )
+        _export(opened, export, of, sample, seed)
         return
     if sample is not None:
         raise UserError("--sample writes cases to a file: say which, as in --export sample.jsonl")
     from rich.console import Console
 
     look.show(opened, Console(highlight=False), n=show, seed=seed)
+
+
+def _export(opened: Any, path: Path, side: str, size: int | None, seed: int) -> None:
+    from workup.cases import jsonl
+    from workup.cases.balance import taken
+
+    place = Path(opened.name.partition(":")[2].partition("#")[0]).expanduser()
+    beside = jsonl.sidecar_of(place) if place.is_file() else place
+    if path.is_file() and path.resolve() in (place.resolve(), beside.resolve()):
+        raise UserError(f"--export {path} is the source itself; choose another name")
+    chosen = taken(opened, side, size, seed)
+    about = {"items": opened.items, "diagnoses": opened.diagnoses, "restricted": opened.restricted}
+    jsonl.write(chosen, path, **about)
+    print(path)
+    print(*opened.notes, sep="\n", file=sys.stderr)
 
 
 def _validate(source: str) -> None:

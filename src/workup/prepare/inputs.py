@@ -150,6 +150,8 @@ def _report(id: str, text: str) -> Case:
 
 
 def keeps_sidecar(source: Source) -> bool:
-    """Whether the source's items and diagnoses are its own, not gathered from a file's facts."""
+    """Whether the source has items or diagnoses of its own, not gathered from a file's facts."""
+    if not (source.items or source.diagnoses):
+        return False
     scheme, _, rest = source.name.partition(":")
     return scheme != "jsonl" or jsonl.sidecar_of(existing(rest.partition("#")[0])).is_file()

@@ -15,11 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from workup.cases.files import LINE_LIMIT, parse_object
 from workup.core.disk import hold
-from workup.core.errors import UserError, WorkupError
+from workup.core.errors import CaseError, UserError
 from workup.prepare.steps import Drop
 
 _SYNC_EVERY = 1.0  # seconds; a kill loses nothing, a power failure at most this
+_LONGEST = 5 * LINE_LIMIT  # bytes of a line: a case as a text in JSON, with its id, and signs
 _HOW = {
     "step": "the step",
     "model": "the model",
@@ -32,7 +34,7 @@ class Journal:
     """An append-only file, held against other processes while it is open.
 
     Raises UserError if another process holds it, if it was made in another way than `header` says,
-    or if it cannot be written.
+    if a line is damaged, or if it cannot be written.
     """
 
     def __init__(self, path: Path, header: Mapping[str, Any], *, private: bool = False) -> None:
@@ -67,8 +69,9 @@ class Journal:
         An incomplete last line is cut off.
         """
         known, offset = None, 0
-        for number, line in enumerate(self._reader, start=1):
-            if not line.endswith(b"\n"):
+        read = iter(lambda: self._reader.readline(_LONGEST + 1), b"")
+        for number, line in enumerate(read, start=1):
+            if not line.endswith(b"\n") and len(line) <= _LONGEST:
                 break
             entry = self._parse(line, number)
             if known is None:
@@ -84,14 +87,26 @@ class Journal:
         return known
 
     def _parse(self, line: bytes, number: int) -> dict[str, Any]:
+        """The header, which is line 1, or a finished case. Raises UserError for any other line."""
         try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise WorkupError(
-                f"{self.path}, line {number}: not JSON; delete this line, and its case is done "
-                "again"
+            if len(line) > _LONGEST:
+                raise ValueError(f"it is longer than {_LONGEST:,} bytes")
+            entry = parse_object(line.decode(), file=self.path, line=number)
+            kept = ("kept",) if "kept" in entry else ("dropped", "detail")
+            for name in ("started",) if number == 1 else ("id", "digest", *kept):
+                if not isinstance(entry.get(name), str):
+                    raise ValueError(f"it has no text '{name}'")
+        except (ValueError, CaseError) as error:
+            problem = error.problem.rstrip(".") if isinstance(error, CaseError) else error
+            rest = (
+                f"`rm {self.path}` begins anew"
+                if number == 1
+                else (f"`sed -i {number}d {self.path}` removes it, and its case is done again")
+            )
+            raise UserError(
+                f"{self.path}, line {number}: this line is damaged ({problem}); {rest}"
             ) from error
-        return dict(entry)
+        return entry
 
     def _compare(self, known: Mapping[str, Any], header: Mapping[str, Any]) -> None:
         for key, what in _HOW.items():

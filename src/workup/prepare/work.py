@@ -16,9 +16,16 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from workup.cases.jsonl import CaseLine, ProvenanceLine, line_of, write_sidecar
+from workup.cases.jsonl import (
+    CaseLine,
+    ProvenanceLine,
+    line_of,
+    no_sidecar,
+    sidecar_of,
+    write_lines,
+    write_sidecar,
+)
 from workup.core.case import Case
-from workup.core.disk import whole_file
 from workup.core.errors import BudgetError, RolloutError, UserError, WorkupError
 from workup.core.ports import Model
 from workup.prepare import load
@@ -75,6 +82,7 @@ def prepare(
     settings = job.settings or step.settings()
     aids = Aids(job.model, settings, job.input.source, opener)
     _check(job, step)
+    _check_places(job.out, keeps=step.keeps_items and keeps_sidecar(job.input.source))
     header = {
         "step": job.step,
         "model": aids.names,
@@ -116,6 +124,18 @@ def _check(job: Job, step: PrepareStep) -> None:
             f"the step {job.step} has no exact counterpart: give --model endpoint:NAME, a model "
             "folder or a hub id"
         )
+
+
+def _check_places(out: Path, *, keeps: bool) -> None:
+    """Raises UserError for what would be in the way when the paid work is done.
+
+    `keeps` says that a sidecar is written. Once the work has begun, another may be added by hand.
+    """
+    made = [out, journal_of(out), report_of(out), *([sidecar_of(out)] if keeps else ())]
+    if odd := next((path for path in made if path.exists() and not path.is_file()), None):
+        raise UserError(f"{odd} has to be written and is no file; move it, or choose another --out")
+    if not keeps and not journal_of(out).exists():
+        no_sidecar(out)
 
 
 @dataclass
@@ -259,10 +279,11 @@ class _Work:
         report = Report.of(
             self.journal.header, self.job.input.source.name, len(self.job.input), private=private
         )
-        _write_whole(out, self._lines(report), private=private)
+        write_lines(out, self._lines(report), private=private)
         if self.step.keeps_items and keeps_sidecar(self.aids.source):
-            write_sidecar(out, self.aids.source.items, self.aids.source.diagnoses)
-        _write_whole(report_of(out), [report.json()], private=private)
+            source = self.aids.source
+            write_sidecar(out, source.items, source.diagnoses, private=private)
+        write_lines(report_of(out), [report.json()], private=private)
         return report
 
     def _lines(self, report: Report) -> Iterator[str]:
@@ -274,15 +295,3 @@ class _Work:
                     yield result
             elif id in self.failures:
                 report.fail(id, self.failures[id])
-
-
-def _write_whole(path: Path, lines: Iterator[str] | list[str], *, private: bool) -> None:
-    """A file that is there whole or not at all. Raises UserError when the disk refuses."""
-    try:
-        with (
-            whole_file(path, private=private) as draft,
-            draft.open("w", encoding="utf-8", newline="\n") as file,
-        ):
-            file.writelines(f"{line}\n" for line in lines)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error

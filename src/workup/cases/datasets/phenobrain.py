@@ -18,7 +18,17 @@ from typing import Any
 from pydantic import BaseModel
 
 from workup.cases.datasets.phenopackets import PublishedPatient, case_of
-from workup.cases.files import ALL, Split, checked, existing, held_out, parse_json, view_of
+from workup.cases.files import (
+    ALL,
+    Split,
+    checked,
+    existing,
+    held_out,
+    parse_json,
+    reading,
+    view_of,
+)
+from workup.cases.publications import Groups
 from workup.cases.rows import RowErrors, sound
 from workup.core.case import Case, Source
 from workup.core.errors import CaseError, UserError
@@ -44,7 +54,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
     if path.is_dir() or path.stat().st_size > _MOST:
         raise UserError(f"{path} is no file of PhenoBrain's: name its JSON file")
     sides: tuple[list[Case], list[Case]] = ([], [])
-    skipped = 0
+    cases, groups, skipped = list[Case](), Groups(), 0
 
     def read(found: tuple[int, Any]) -> Case | None:
         """A patient's case; None with too little for one."""
@@ -68,8 +78,12 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
         if case is None:
             skipped += 1
         else:
-            sides[view == ALL or held_out(split, case.truth.diagnosis)].append(case)
-    if not any(sides):
+            cases.append(case)
+            groups.join(case.truth.codes)
+    for case in cases:
+        disease = groups.of(case.truth.codes[0])
+        sides[view == ALL or held_out(split, disease)].append(case)
+    if not cases:
         raise errors.nothing(UserError(f"{place} has no patient with at least {_LEAST} findings."))
     notes = (
         f"{skipped:,} patients with fewer than {_LEAST} findings skipped.",
@@ -82,7 +96,8 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
 
 def _rows(path: Path) -> Iterator[tuple[int, Any]]:
     """(line, value) of every row of the file's list. Raises CaseError for another file."""
-    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    with reading(path) as file:
+        text = file.read(_MOST + 1).decode("utf-8-sig", errors="replace")
     if not isinstance(parse_json(text, file=path), list):
         raise CaseError("is no list of [[terms], [codes]].", file=path)
     decode, line, before = json.JSONDecoder().raw_decode, 1, 0
