@@ -36,7 +36,7 @@ from workup.core.errors import UserError, WorkupError
 from workup.core.statistics import Estimate
 from workup.metrics.known import metric
 from workup.report.seeds import grouped
-from workup.report.tables import gap_text, signed
+from workup.report.tables import chance, gap_text, signed
 from workup.runs import Run
 from workup.runs.machine import origin
 from workup.runs.summary import describe_seeds
@@ -183,7 +183,7 @@ def _verdicts(found: Mapping[str, Any]) -> str:
                 DASH if expected is None else signed(name, expected),
                 str(gap["seeds"]),
                 "{} of {}".format(*map(sum, zip(*each["rising"].values(), strict=True))),
-                DASH if each["adjusted_p"] is None else f"{each['adjusted_p']:.3f}",
+                DASH if each["adjusted_p"] is None else chance(each["adjusted_p"]),
             ]
         )
     headings = [

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from workup.core.errors import UserError
 from workup.core.extras import wanted
+from workup.report.tables import chance
 from workup.runs import Outcome
 from workup.runs.estimates import value
 from workup.runs.words import DASH
@@ -187,7 +188,7 @@ def separable(design: Floats, right: Floats) -> bool:
 def rows(found: Regression) -> list[tuple[str, str, str, str, str]]:
     """For a table: share, coefficient (standard error), p, and the paper's two."""
     ours = {
-        each.share: (f"{_signed(each.coefficient)} ({each.error:.3f})", _chance(each.p))
+        each.share: (f"{_signed(each.coefficient)} ({each.error:.3f})", chance(each.p))
         for each in found.effects
     }
     return [(name, *ours.get(share, (DASH, DASH)), *PAPER[share]) for share, name in SHARES.items()]
@@ -240,7 +241,3 @@ def _check_rank(names: Sequence[str], design: Floats) -> None:
 
 def _signed(number: float) -> str:
     return f"{number:.3f}".replace("-", "−")
-
-
-def _chance(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"

@@ -300,6 +300,11 @@ def gap_text(metric: str, gap: Mapping[str, Any] | None) -> str:
     return f"{mean} [{signed(metric, found.low)}, {signed(metric, found.high)}]"
 
 
+def chance(p: float) -> str:
+    """A p value to three digits."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
 def signed(metric: str, value: float) -> str:
     """ "+.31", "−.09" """
     return f"{'−' if value < 0 else '+'}{number(metric, abs(value))}"

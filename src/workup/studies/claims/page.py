@@ -26,7 +26,7 @@ from workup.report.plotting import (
     tidy,
 )
 from workup.report.sheets import Sheet
-from workup.report.tables import gap_text, signed
+from workup.report.tables import chance, gap_text, signed
 from workup.runs.words import DASH, duration, number
 from workup.studies.base.result import Result, Section
 from workup.studies.claims import TRAINED, Claim, ScaleName
@@ -153,8 +153,8 @@ class ClaimVerdicts(Result):
         """The findings as JSON values, those with a figure with their adjusted p as well."""
         chances = adjusted([each.difference.p for each in self.have if each.difference])
         known = dict(zip((each.claim.id for each in self.have), chances, strict=True))
-        p = {name: None if math.isnan(chance) else chance for name, chance in known.items()}
-        return [row(each) | {"adjusted_p": p.get(each.claim.id)} for each in self.findings]
+        found = {name: None if math.isnan(p) else p for name, p in known.items()}
+        return [row(each) | {"adjusted_p": found.get(each.claim.id)} for each in self.findings]
 
 
 CAPTION = (
@@ -189,7 +189,7 @@ def decided(found: Sequence[ClaimFinding]) -> Sheet:
     """The claims with their verdicts."""
     chances = adjusted([each.difference.p for each in found if each.difference])
     rows = []
-    for each, chance in zip(found, chances, strict=True):
+    for each, p in zip(found, chances, strict=True):
         claim, gap = each.claim, each.difference
         assert gap is not None
         name = claim.measure
@@ -203,7 +203,7 @@ def decided(found: Sequence[ClaimFinding]) -> Sheet:
                 f"{number(name, each.ours)}, {number(name, each.theirs)}",
                 str(gap.seeds),
                 f"{rising(each)} of {sum(n for _, n in (each.rising or {}).values())}",
-                DASH if math.isnan(chance) else f"{chance:.3f}",
+                DASH if math.isnan(p) else chance(p),
             )
         )
     headings = (
