@@ -612,6 +612,7 @@ def test_a_finished_run_can_be_read_where_nothing_can_be_written(
             "config.yaml",
             "versions.json",
             "episodes.sqlite",
+            ".lock",
         }
         with pytest.raises(UserError, match="read-only"):
             sealed.write([simple(2)])

@@ -187,7 +187,11 @@ def test_an_examiner_of_itself_is_told(scripted: Answer, place: Path) -> None:
         (["endpoint:x"], {"standard": True}, "exclude each other"),
         (["endpoint:x", "cases=clinic:s"], {}, "cases=… is no setting of an exam"),
         (["endpoint:x", "environment=library"], {}, "environment=… is for your own cases"),
-        (["endpoint:x", "environment=librry"], {"cases": "clinic:s"}, "Did you mean 'library'"),
+        (
+            ["smollm2", "environment=librry"],
+            {"cases": "clinic:s", "station": [stations.OWN]},
+            "Did you mean 'library'",
+        ),
         (["endpoint:x"], {}, "no endpoint 'x'"),
         (["random doctr"], {"station": ["clinic s"]}, "Did you mean 'random doctor'"),
         (["endpoint:x"], {"station": ["clinic z"]}, "no station 'clinic z'. Did you mean"),

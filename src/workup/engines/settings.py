@@ -140,7 +140,7 @@ class EngineSettings(FrozenModel):
     epsilon_high: NonNegative | None = Field(
         default=None,
         description="upper clipping bound; epsilon when not given. Of cispo the bound of the ratio "
-        "itself, at least 1",
+        "itself, at least 1; 1 + epsilon when not given",
     )
     beta: NonNegative = Field(
         default=0.0,
@@ -206,13 +206,19 @@ class EngineSettings(FrozenModel):
 
     @model_validator(mode="after")
     def _bounds_the_ratio(self) -> Self:
-        high = self.epsilon if self.epsilon_high is None else self.epsilon_high
-        if self.loss_type == "cispo" and high < 1:
+        if self.loss_type == "cispo" and self.highest < 1:
             raise ValueError(
                 "loss_type=cispo bounds the ratio itself by epsilon_high, which has to be at least "
-                "1: below it every token loses weight; write epsilon_high=1.2, for example"
+                "1: below it every token loses weight"
             )
         return self
+
+    @property
+    def highest(self) -> float:
+        """`epsilon_high`, or what it is when not given."""
+        if self.epsilon_high is None:
+            return self.epsilon + (self.loss_type == "cispo")
+        return self.epsilon_high
 
     @field_validator("report_to", mode="before")
     @classmethod

@@ -234,11 +234,12 @@ def claimed(answer: str, case: Case) -> bool:
 
     It must assert one disease, or be one of the truth's own names. A data set may call its
     diagnosis "Possible NSTEMI / STEMI": then these words are no hedge. A list is like one of its
-    parts whatever the others are: what has a comma, or "and" twice, counts as a list.
+    parts whatever the others are: what has two commas or "and" counts as a list, since names may
+    have one.
     """
     names = (case.truth.diagnosis, *case.truth.aliases)
-    listed = _COMMA.search(answer) or len(_AND.findall(answer)) > 1
+    listed = len(_AND.findall(answer)) > 1
     return any(same_name(answer, name) for name in names) or (asserts(answer) and not listed)
 
 
-_COMMA, _AND = re.compile(r"[,，、;；]"), re.compile(r"\band\b|[&+]", re.IGNORECASE)
+_AND = re.compile(r"[,，、;；&+]|\band\b", re.IGNORECASE)

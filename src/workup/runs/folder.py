@@ -254,14 +254,11 @@ class Run:
         return export(self.episodes(), Path(path))
 
     def doctors(self) -> list[str]:
-        """Everyone who was evaluated, in the order in which their episodes were first kept.
-
-        An episode that failed and is played again comes last, and does not change the order.
-        """
+        """Everyone who was evaluated, in the order of their (last) evaluation."""
         rows = self._store.select(
-            "doctor, MIN(episodes.rowid) AS first",
+            "doctor, MAX(episodes.rowid) AS last",
             {"phase": "eval"},
-            "GROUP BY doctor ORDER BY first",
+            "GROUP BY doctor ORDER BY last",
         )
         return [row["doctor"] for row in rows]
 

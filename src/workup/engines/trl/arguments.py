@@ -66,7 +66,7 @@ def policy_arguments(
             "temperature": settings.temperature,
             "loss_type": settings.loss_type,
             "epsilon": settings.epsilon,
-            "epsilon_high": settings.epsilon_high,
+            "epsilon_high": settings.highest,
             "entropy_coef": settings.entropy,
             "num_iterations": mu,
             "max_completion_length": settings.max_completion_length,

@@ -225,8 +225,8 @@ def _data(v: Values) -> dict[str, Any]:
 
 def _update(v: Values) -> dict[str, Any]:
     """How the weights are updated: one update of the whole batch per iteration, as on TRL."""
-    high = v["epsilon"] if v["epsilon_high"] is None else v["epsilon_high"]
     cispo = v["loss_type"] == "cispo"
+    high = v["epsilon"] + cispo if v["epsilon_high"] is None else v["epsilon_high"]
     warmup = v["warmup"]
     cap = v["importance_cap"]
     compute = "bf16" if v["bf16"] else PRECISION[v["dtype"]]

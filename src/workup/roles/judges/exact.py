@@ -99,19 +99,27 @@ def _grade(answer: str, case: Case) -> Grade:
     return Grade.PARTLY if offered and not disowned(answer, own) else Grade.WRONG
 
 
+_IN_A_NAME = 2  # parts into which a name may fall
+
+
 def named(answer: str, case: Case) -> list[str]:
     """The names that an answer lists, each once; more where it cannot be told what is a name.
 
     Between commas and the like stand names, if the truth is one of them. If it is not, words such
-    as "or" and "and" cut too, which may also be part of a name. Once the truth stands alone, and
-    where it never does, whatever can be cut is: sentences, brackets, numbers, dashes, plus signs.
+    as "or" and "and" cut too, which may also be part of a name. Where the truth is no part even
+    then, whatever can be cut is: sentences, brackets, numbers, dashes, plus signs. So is a part
+    beside the truth that falls into more than two: "head and neck cancer" is a name.
     """
     cuts = [_parts(cut, answer) for cut in (_LIST, _WORDS)]
     holding = next((parts for parts in cuts if any(_same(part, case) for part in parts)), None)
     if holding is None:
         return _parts(_ANYTHING, answer)
-    true = [part for part in holding if _same(part, case)]
-    return [*true, *_parts(_ANYTHING, "; ".join(part for part in holding if part not in true))]
+    found: list[str] = []
+    for part in holding:
+        inside = _parts(_ANYTHING, part)
+        whole = _same(part, case) or len(inside) <= _IN_A_NAME
+        found += [part] if whole else inside
+    return found
 
 
 def _parts(cut: re.Pattern[str], answer: str) -> list[str]:
