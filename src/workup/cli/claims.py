@@ -120,6 +120,6 @@ def _list(console: Console) -> None:
         console.print(f"workup claims {name}", style="bold", markup=False)
         table = Table.grid(padding=(0, 2))
         for claim in known.read(name).claims:
-            table.add_row(f"  {claim.id}", claim.place, claim.says)
+            table.add_row(f"  {claim.id}", "ours" if claim.ours else claim.place, claim.says)
         console.print(table)
         console.print()
