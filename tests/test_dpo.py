@@ -6,6 +6,7 @@ They are compared with equations and with TRL's own DPO.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,10 @@ def test_questions_and_answer_are_imitated_and_nothing_else() -> None:
         9,
     ]
     assert set(imitated(episode).advantages) == {0.0}
+    # A turn in which the doctor also wrote the patient's reply is not imitated.
+    forged = replace(turns[0], action=Action("ask", ("fever",), errors=2))
+    both = replace(episode, turns=(forged, *turns[1:]))
+    assert [t for t, own in zip(range(1, 10), imitated(both).mask, strict=True) if own] == [9]
 
 
 # --- checkpoints ---

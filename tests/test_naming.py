@@ -19,7 +19,16 @@ from workup.core.errors import CaseError, RolloutError, UserError
 from workup.metrics.icd_distance import load_tree
 from workup.metrics.icd_names import IcdNames, _forms, key, words
 from workup.metrics.name_files import read, synonyms
-from workup.metrics.naming import LONGEST, NEAR, Coder, CodingStep, known_names, names_of, written
+from workup.metrics.naming import (
+    LONGEST,
+    NEAR,
+    Coder,
+    CodingStep,
+    claimed,
+    known_names,
+    names_of,
+    written,
+)
 from workup.roles.endpoint import Endpoint, EndpointSettings
 
 CM = load_tree("cm")
@@ -375,3 +384,11 @@ def test_rows_are_read_as_they_stand(tmp_path: Path) -> None:
     assert (row.names, row.codes, row.group) == (('"odd',), ("J45", "K50"), "one")
     with pytest.raises(CaseError, match="line 2"):
         list(read(file, CM, ["name", "code"]) if file.write_text("name\tcode\na\n") else ())
+
+
+def test_a_list_cannot_be_rewarded_for_the_likeness_of_one_of_its_parts() -> None:
+    case = Case("x", "A man.", Truth("acute appendicitis", aliases=("pain, fever, and rigor",)))
+    for answer in ("appendicitis", "asthma, mild intermittent", "pain, fever, and rigor"):
+        assert claimed(answer, case), answer
+    for answer in ("appendicitis, gout, flu", "flu and gout and appendicitis", "appendicitis?"):
+        assert not claimed(answer, case), answer

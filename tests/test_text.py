@@ -383,3 +383,12 @@ def test_time_grows_with_the_length_of_anything(function: Any, unit: str) -> Non
         return min(taken)
 
     assert seconds(300_000) < 40 * seconds(30_000) + 0.05
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["asthma⁇", "asthma ⁉", "¿asthma", "asthma ❌", "asthma ruled out by CT", "doubtful asthma"],
+)
+def test_a_hedge_in_any_sign_is_a_hedge(said: str) -> None:
+    assert not asserts(said)
+    assert not same_name(said, "asthma")

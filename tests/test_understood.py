@@ -30,6 +30,7 @@ from workup.environments.base.matcher import Matcher, Meaning
 from workup.environments.base.patients import UNCLEAR, UNKNOWN, EmbeddedPatient
 from workup.environments.base.recorded import CLOSED_RULE, NOTHING
 from workup.environments.base.recorded import UNKNOWN as NOT_ON_RECORD
+from workup.environments.base.withheld import Withholding
 from workup.environments.consultation import Consultation, Settings
 from workup.environments.consultation import open as open_consultation
 from workup.environments.evidence import Settings as EvidenceSettings
@@ -550,3 +551,17 @@ def test_several_recorded_findings_are_never_normal() -> None:
     seen = ask("Do you have fever or cough?", world, case)
     assert (seen.understood, "normal" in seen.messages[-1].content) == (False, False)
     assert "normal" in ask("Do you have a rash?", world, case).messages[-1].content
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("Crohn's disease", "It is Crohn’s disease.", "It is [name withheld]."),
+        ("B-cell lymphoma", "a B cell lymphoma", "a [name withheld]"),
+        ("gout", "a gouty joint, and gout", "a gouty joint, and [name withheld]"),
+    ],
+)
+def test_a_withheld_name_is_withheld_in_every_spelling(name: str, text: str, told: str) -> None:
+    tell = Withholding([Item("gouty joint", "", "None.")])
+    case = Case("x", "A man.", Truth(name))
+    assert tell(case, Fact("1", "gouty joint", text)) == told
