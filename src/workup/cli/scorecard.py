@@ -126,6 +126,7 @@ def asked_for(
     """
     from workup.loops.evaluation.suites import stations
     from workup.loops.evaluation.suites.play import Asked
+    from workup.report.scorecard import LEFT_OUT
     from workup.roles.config import Config
     from workup.runs.settings import in_full
 
@@ -143,7 +144,7 @@ def asked_for(
     settled = {key: value for key, value in values.items() if key != "budget"}
     noted = {"version": suite.version, "size": size, "doctors": list(doctors), "cases": cases}
     noted |= {"data": str(data or ""), "only": list(only), "settings": settled}
-    noted |= {"notes": [*told, *(f"left out, {line}" for line in left)]}
+    noted |= {"notes": [*told, *(f"{LEFT_OUT}, {line}" for line in left)]}
     place = None if data is None else str(data)
     thinking = {"max_tokens": THINKING}
     return Asked(

@@ -229,6 +229,9 @@ def names_of(cases: Iterable[Case]) -> dict[str, str]:
     return known
 
 
+_AND = re.compile(r"[,，、;；&+]|\band\b", re.IGNORECASE)
+
+
 def claimed(answer: str, case: Case) -> bool:
     """Whether an answer can be rewarded for likeness.
 
@@ -240,6 +243,3 @@ def claimed(answer: str, case: Case) -> bool:
     names = (case.truth.diagnosis, *case.truth.aliases)
     listed = len(_AND.findall(answer)) > 1
     return any(same_name(answer, name) for name in names) or (asserts(answer) and not listed)
-
-
-_AND = re.compile(r"[,，、;；&+]|\band\b", re.IGNORECASE)

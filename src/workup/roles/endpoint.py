@@ -230,13 +230,10 @@ class Endpoint:
     def name(self) -> str:
         """Model, address, and the settings that change what is sent, where they are not usual."""
         own = self.settings
-        unusual = {
-            json.dumps(own.parameters, sort_keys=True): own.parameters,
-            "a seed": own.seed,
-            f"structured {own.structured}": own.structured != "json_schema",
-        }
-        told = ", ".join(text for text, given in unusual.items() if given)
-        return f"{own.model} at {own.base_url}" + (f" with {told}" if told else "")
+        told = [json.dumps(own.parameters, sort_keys=True)] if own.parameters else []
+        told += ["a seed"] if own.seed else []
+        told += [f"structured {own.structured}"] if own.structured != "json_schema" else []
+        return f"{own.model} at {own.base_url}" + (f" with {', '.join(told)}" if told else "")
 
     async def complete(self, request: Request, payer: Payer | None = None) -> Reply:
         """The endpoint's answer, after as many attempts as the settings allow.

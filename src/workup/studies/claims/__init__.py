@@ -168,7 +168,7 @@ class Claim(ClaimsPart):
 
     @property
     def sides(self) -> tuple[str | float, str | float]:
-        """What is compared, as it is written."""
+        """`better` and `than` as the file has them, such as "crit - base" and 0.5."""
         return self.better, self.than
 
     @property

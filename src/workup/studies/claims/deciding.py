@@ -39,7 +39,7 @@ class Deciding:
 
     @cached_property
     def whole(self) -> ClaimsPlan:
-        """The plan of all claims: what was run of the others is told as well."""
+        """The plan with the claims that `--only` leaves out: the page has their runs as well."""
         return replace(self.plan, chosen=())
 
     def run(self) -> ClaimVerdicts:

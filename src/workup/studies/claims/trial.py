@@ -135,6 +135,11 @@ class ClaimsPlan:
             for place in sorted(wanted)
         }
 
+    def before(self, setup: str) -> list[ClaimRun]:
+        """What is run before a set-up's arms: its start, if it has one, and its checks."""
+        begun = self.start(setup)
+        return [*([begun] if begun else ()), *self.checks(setup)]
+
     def checks(self, setup: str) -> list[ClaimRun]:
         """The short trainings that tell whether the set-up could show anything."""
         folder = self.folder / setup / CHECKS
@@ -181,8 +186,7 @@ class ClaimTrial:
 
     def _every_job(self) -> Iterator[ClaimRun]:
         for name in self.plan.setups:
-            before = [self.plan.start(name), *self.plan.checks(name)]
-            yield from (job for job in before if job)
+            yield from self.plan.before(name)
             yield from self.plan.jobs(name, self.plan.every_seed)
 
     def _check(self) -> None:
@@ -191,7 +195,7 @@ class ClaimTrial:
         self.queue.run(starts, self.told)
         self.queue.run([job for name in setups for job in self.plan.checks(name)], self.told)
         for name, setup in setups.items():
-            before = [job for job in [self.plan.start(name), *self.plan.checks(name)] if job]
+            before = self.plan.before(name)
             lost = [job for job in before if job in self.queue.failed]
             if lost:
                 reason = f"{lost[0].name} failed: {self.queue.failed[lost[0]]}"

@@ -93,7 +93,10 @@ def _roles(evaluation: Evaluation, episodes: int, turns: int) -> float:
 
 
 def lines(loads: Sequence[Foretold], values: Mapping[str, Any]) -> list[str]:
-    """The estimate as lines of text: episodes and calls, price beside the budget, time."""
+    """Lines for the terminal, as "ahead   36 episodes, at most 312 calls of the doctors".
+
+    The next ones have the price, with the budget, and the time.
+    """
     calls, episodes = (sum(getattr(each, k) for each in loads) for k in ("calls", "episodes"))
     price, most = (sum(getattr(each, k) for each in loads) for k in ("price", "most"))
     told = [f"ahead   {episodes:,} episodes, at most {calls:,} calls of the doctors"]
