@@ -12,6 +12,7 @@ from time import process_time
 
 import numpy as np
 import pytest
+from exact_shapley import MOST_FACTS, shapley
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
@@ -19,7 +20,6 @@ from scipy.stats import chisquare
 from workup.cases import open_source
 from workup.cases.clinic import clinic, open_clinic
 from workup.cases.clinic.patients import DECADES, TEST, TRAIN, Patients
-from workup.cases.clinic.shapley import MOST_FACTS, shapley
 from workup.cases.clinic.tables import SEXES, SUBSETS, clinic_tables, parts, rows, shares
 from workup.cases.knowledge import Categorical, TabularKnowledge
 from workup.core.case import Case, Fact, Kind, Source, Truth, evidence_of
