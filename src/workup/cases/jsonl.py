@@ -259,7 +259,12 @@ class _Seen:
 def _source(name: str, file: CaseLines, seen: _Seen) -> Source:
     path = file.path
     sidecar = _read_sidecar(path)
-    items = [_item(item) for item in sidecar.items] if sidecar else _named_items(seen)
+    items = (
+        [_item(item) for item in sidecar.items]
+        if sidecar
+        else [Item(name, name, f"{name}: not recorded.", k) for name, k in seen.items.items()]
+    )
+    wording = [phrase for item in items for phrase in (item.name, item.normal)]
     diagnoses = tuple(sidecar.diagnoses) if sidecar else ()
     texts = tuple(seen.texts) if items and len(seen.texts) <= _PHRASES else ()
     train, test = file.cases(lambda row, _: _case(checked(CaseLine, row, file=path)))
@@ -269,20 +274,13 @@ def _source(name: str, file: CaseLines, seen: _Seen) -> Source:
         test=test,
         items=tuple(items),
         diagnoses=diagnoses,
-        phrases=_phrases(items, diagnoses, texts),
+        phrases=tuple(dict.fromkeys([*wording, *texts, *diagnoses])),
         notes=()
         if sidecar
         else (f"No {sidecar_of(path).name}: items are those that facts name, answers are open.",),
         restricted=seen.restricted,
         undivided=True,
     )
-
-
-def _phrases(
-    items: Sequence[Item], diagnoses: Sequence[str], texts: Sequence[str]
-) -> tuple[str, ...]:
-    wording = [phrase for item in items for phrase in (item.name, item.normal)]
-    return tuple(dict.fromkeys([*wording, *texts, *diagnoses]))
 
 
 def sidecar_of(path: Path) -> Path:
@@ -308,10 +306,6 @@ def _read_sidecar(path: Path) -> _Sidecar | None:
             field="items",
         )
     return sidecar
-
-
-def _named_items(seen: _Seen) -> list[Item]:
-    return [Item(name, name, f"{name}: not recorded.", kind) for name, kind in seen.items.items()]
 
 
 def _item(item: ItemLine) -> Item:

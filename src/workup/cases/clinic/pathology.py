@@ -214,11 +214,6 @@ def _feature_table(group: str, values: Sequence[str]) -> Categorical:
     return Categorical(group, answers, likelihood)
 
 
-def _marker_table(marker: Marker, positive: Array) -> Categorical:
-    answers: tuple[Answer, ...] = ((), (evidence_id(marker.name, "positive"),))
-    return Categorical(marker.name, answers, np.stack([1 - positive, positive], axis=1))
-
-
 @cache
 def knowledge() -> TabularKnowledge:
     """The generative model of the wing's cases.
@@ -226,9 +221,9 @@ def knowledge() -> TabularKnowledge:
     The presentation's statements are items too, so that they count as evidence.
     """
     tables = [_feature_table(group, values) for group, values in groups().items()]
-    tables += [
-        _marker_table(marker, rate) for marker, rate in zip(markers(), rates().T, strict=True)
-    ]
+    for marker, rate in zip(markers(), rates().T, strict=True):
+        answers: tuple[Answer, ...] = ((), (evidence_id(marker.name, "positive"),))
+        tables.append(Categorical(marker.name, answers, np.stack([1 - rate, rate], axis=1)))
     return TabularKnowledge([tumour.name for tumour in tumours()], _prior(), tables)
 
 
@@ -255,12 +250,11 @@ def _given(values: Mapping[str, str], rng: np.random.Generator) -> tuple[Fact, .
     texts |= {
         group: str(rng.choice(wordings[values[group]])) for group, wordings in _sentences().items()
     }
-    return tuple(_stated(group, value, texts[group]) for group, value in values.items())
-
-
-def _stated(group: str, value: str, text: str) -> Fact:
-    kind = Kind.HISTORY if group in ("sex", "age", "history") else Kind.PROCEDURE
-    return Fact(evidence_id(group, value), group, text, kind)
+    kinds = dict.fromkeys(("sex", "age", "history"), Kind.HISTORY)
+    return tuple(
+        Fact(evidence_id(group, value), group, texts[group], kinds.get(group, Kind.PROCEDURE))
+        for group, value in values.items()
+    )
 
 
 def _presentation(given: Sequence[Fact]) -> str:
