@@ -18,6 +18,7 @@ from workup.core.disk import whole_file
 from workup.core.episode import Message
 from workup.core.errors import CaseError, UserError, unknown
 from workup.core.ports import Reply, Request
+from workup.core.shapes import first_problem
 from workup.roles.replies import CanonicalRequest, Replies, asked, clear_errors, insert
 
 LONGEST = 1 << 26  # bytes of a line that is read in
@@ -231,9 +232,8 @@ def _parse(line: bytes, file: Path, number: int) -> _ExportedReply:
     try:
         return _ExportedReply.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(map(str, first["loc"])) or None
-        raise CaseError(first["msg"], file=file, line=number, field=field) from error
+        field, problem = first_problem(error)
+        raise CaseError(problem, file=file, line=number, field=field or None) from error
 
 
 def _pages(replies: Replies, which: Which) -> Iterator[tuple[str, str, float]]:
