@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
-from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,6 +51,7 @@ from workup.core.case import (
 from workup.core.disk import whole_file
 from workup.core.errors import CaseError, UserError
 from workup.core.leaks import Mask
+from workup.core.text import digest
 
 EXAMPLE = "jsonl:cases.jsonl"
 FIELDS = ("presentation diagnosis",)
@@ -242,11 +242,10 @@ class _Seen:
             for place, fact in enumerate(facts):
                 if named(f"{fact.item}\n{fact.text}"):
                     yield f"{field}.{place}", "it names the diagnosis."
-        patient = case.model_dump_json(exclude={"id", "provenance"})
-        digest = blake2b(patient.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        if digest in self._patients:
+        mark = digest(case.model_dump_json(exclude={"id", "provenance"}))
+        if mark in self._patients:
             yield "", "the same patient stands in an earlier row, under another id."
-        self._patients.add(digest)
+        self._patients.add(mark)
 
     def add(self, case: CaseLine) -> None:
         for fact in (*case.given, *case.truth.facts):

@@ -22,7 +22,6 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +48,7 @@ from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
 from workup.core.lazy import Lazy
 from workup.core.leaks import WITHHELD, Mask, other_names
+from workup.core.text import digest
 
 EXAMPLE = "phenopackets:~/phenopacket-store"
 FIELDS = ("phenotypicFeatures metaData", "present diagnosis pmid")
@@ -392,7 +392,7 @@ def case_of(patient: PublishedPatient, codes: Sequence[str] = ()) -> tuple[Case,
         Fact(term, label, f"{label}.", kind_of(label, Kind.EXAMINATION))
         for term, label in ((term, mask(label)) for term, label in patient.present.items())
     ]
-    opening = facts[_draw(patient.id, len(facts))]
+    opening = facts[int.from_bytes(digest(patient.id)) % len(facts)]
     hidden = tuple(fact for fact in facts if fact is not opening)
     sex = _SEXES.get(patient.sex, "Patient")
     aged = f", aged {patient.age}" if patient.age[:1].isdigit() else f" ({patient.age})"
@@ -408,9 +408,3 @@ def case_of(patient: PublishedPatient, codes: Sequence[str] = ()) -> tuple[Case,
         extra=published(patient.publications, patient.absent),
     )
     return Case(patient.id, presentation, truth, given=(opening,)), mask.found
-
-
-def _draw(id: str, count: int) -> int:
-    return (
-        int.from_bytes(blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).digest()) % count
-    )
