@@ -160,18 +160,12 @@ def export(replies: Replies, file: Path, which: Which) -> int:
     return count
 
 
-class _ExportedMessage(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    role: str
-    content: str
-
-
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     model: str
     role: str
     version: str
-    messages: list[_ExportedMessage]
+    messages: list[Message]  # as strict as this model
     answer_schema: str = Field(alias="schema")
     max_tokens: int
     temperature: float
@@ -179,13 +173,10 @@ class _Request(BaseModel):
     run: str = ""
 
     def asked(self) -> CanonicalRequest:
-        messages = tuple(Message(message.role, message.content) for message in self.messages)
         sizes = (self.max_tokens, self.temperature, self.sample)
-        return asked(
-            self.model,
-            Request(self.role, self.version, messages, self.answer_schema, *sizes),
-            self.run,
-        )
+        messages = tuple(self.messages)
+        request = Request(self.role, self.version, messages, self.answer_schema, *sizes)
+        return asked(self.model, request, self.run)
 
 
 class _Reply(BaseModel):
