@@ -521,12 +521,7 @@ def open(source: Source, settings: Settings) -> EvidenceSeeking:
 
 def seeking(environment: Environment) -> EvidenceSeeking:
     """`environment` itself. Raises UserError where it is another one."""
-    return fitting(
-        environment,
-        EvidenceSeeking,
-        "this method is paid for ranked lists; leave out environment.name, or type "
-        "environment=evidence",
-    )
+    return fitting(environment, EvidenceSeeking, "ranked lists", "evidence")
 
 
 def _everything(exact: ExactRanking, diagnoses: Sequence[str]) -> str:
