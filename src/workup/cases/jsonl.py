@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
-from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,6 +51,7 @@ from workup.core.case import (
 from workup.core.disk import whole_file
 from workup.core.errors import CaseError, UserError
 from workup.core.leaks import Mask
+from workup.core.text import digest
 
 EXAMPLE = "jsonl:cases.jsonl"
 FIELDS = ("presentation diagnosis",)
@@ -242,11 +242,10 @@ class _Seen:
             for place, fact in enumerate(facts):
                 if named(f"{fact.item}\n{fact.text}"):
                     yield f"{field}.{place}", "it names the diagnosis."
-        patient = case.model_dump_json(exclude={"id", "provenance"})
-        digest = blake2b(patient.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        if digest in self._patients:
+        mark = digest(case.model_dump_json(exclude={"id", "provenance"}))
+        if mark in self._patients:
             yield "", "the same patient stands in an earlier row, under another id."
-        self._patients.add(digest)
+        self._patients.add(mark)
 
     def add(self, case: CaseLine) -> None:
         for fact in (*case.given, *case.truth.facts):
@@ -259,7 +258,12 @@ class _Seen:
 def _source(name: str, file: CaseLines, seen: _Seen) -> Source:
     path = file.path
     sidecar = _read_sidecar(path)
-    items = [_item(item) for item in sidecar.items] if sidecar else _named_items(seen)
+    items = (
+        [_item(item) for item in sidecar.items]
+        if sidecar
+        else [Item(name, name, f"{name}: not recorded.", k) for name, k in seen.items.items()]
+    )
+    wording = [phrase for item in items for phrase in (item.name, item.normal)]
     diagnoses = tuple(sidecar.diagnoses) if sidecar else ()
     texts = tuple(seen.texts) if items and len(seen.texts) <= _PHRASES else ()
     train, test = file.cases(lambda row, _: _case(checked(CaseLine, row, file=path)))
@@ -269,20 +273,13 @@ def _source(name: str, file: CaseLines, seen: _Seen) -> Source:
         test=test,
         items=tuple(items),
         diagnoses=diagnoses,
-        phrases=_phrases(items, diagnoses, texts),
+        phrases=tuple(dict.fromkeys([*wording, *texts, *diagnoses])),
         notes=()
         if sidecar
         else (f"No {sidecar_of(path).name}: items are those that facts name, answers are open.",),
         restricted=seen.restricted,
         undivided=True,
     )
-
-
-def _phrases(
-    items: Sequence[Item], diagnoses: Sequence[str], texts: Sequence[str]
-) -> tuple[str, ...]:
-    wording = [phrase for item in items for phrase in (item.name, item.normal)]
-    return tuple(dict.fromkeys([*wording, *texts, *diagnoses]))
 
 
 def sidecar_of(path: Path) -> Path:
@@ -308,10 +305,6 @@ def _read_sidecar(path: Path) -> _Sidecar | None:
             field="items",
         )
     return sidecar
-
-
-def _named_items(seen: _Seen) -> list[Item]:
-    return [Item(name, name, f"{name}: not recorded.", kind) for name, kind in seen.items.items()]
 
 
 def _item(item: ItemLine) -> Item:

@@ -26,7 +26,7 @@ from workup.core.case import Source
 from workup.core.errors import UserError, unknown
 from workup.core.mapping import load, refuse_filled
 from workup.core.ports import Environment
-from workup.core.shapes import ClosedModel, FrozenModel
+from workup.core.shapes import ClosedModel, FrozenModel, siblings
 from workup.core.stages import Method
 from workup.engines.settings import EngineSettings
 from workup.methods import EXACT_GAIN
@@ -518,7 +518,8 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
             if key in known_roles() and "roles" in model.model_fields:
                 given = first["input"] if isinstance(first["input"], str) else "…"
                 raise UserError(f"'{key}' is a role: write roles.{key}={given}") from None
-            raise unknown("setting", key, _neighbours(model, where, prefix)) from None
+            whole = [f"{prefix}.{name}" if prefix else name for name in siblings(model, where)]
+            raise unknown("setting", key, whole) from None
         # A value under `endpoints` may be a key in the wrong place, so it is not quoted.
         shown = where[:1] != ("endpoints",) and first["type"] != "missing"
         given = f", not {repr(first['input'])[:80]}" if shown else ""
@@ -587,23 +588,3 @@ def world(given: Mapping[str, Any], usual: Mapping[str, Any]) -> World:
     whole = {**usual, **given} if name == usual.get("name") else given
     own = {key: value for key, value in whole.items() if key != "name"}
     return World(name, build(environments.load(name).Settings, own, prefix=ENVIRONMENT))
-
-
-def _neighbours(model: type[BaseModel], where: Sequence[str], prefix: str) -> list[str]:
-    """The full names of every setting beside the one at `where`."""
-    path = [prefix] if prefix else []
-    inner: Any = model
-    for part in where[:-1]:
-        path.append(part)
-        if part not in inner.model_fields:  # a name that the user chose, as in endpoints.NAME
-            continue
-        inner = _model_of(inner.model_fields[part].annotation)
-    return [".".join((*path, name)) for name in inner.model_fields]
-
-
-def _model_of(annotation: Any) -> Any:
-    """The pydantic model in an annotation such as `Lora | None`."""
-    options = getattr(annotation, "__args__", (annotation,))
-    return next(
-        option for option in options if isinstance(option, type) and issubclass(option, BaseModel)
-    )

@@ -55,10 +55,6 @@ _NOTHING = re.compile(
 _TITLED = re.compile(r"[A-Z][a-z]{2,}")
 
 
-def _as_list(value: object) -> object:
-    return value if isinstance(value, list) else [value]
-
-
 class _Symptoms(BaseModel):
     primary: Filled = Field(alias="Primary_Symptom")
     secondary: Any = Field(None, alias="Secondary_Symptoms")
@@ -74,9 +70,11 @@ class _Station(BaseModel):
     patient: _PatientActor = Field(alias="Patient_Actor")
     examination: Any = Field(None, alias="Physical_Examination_Findings")
     tests: Any = Field(None, alias="Test_Results")
-    diagnoses: Annotated[list[Filled], BeforeValidator(_as_list), Field(min_length=1)] = Field(
-        alias="Correct_Diagnosis"
-    )
+    diagnoses: Annotated[
+        list[Filled],
+        BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
+        Field(min_length=1),
+    ] = Field(alias="Correct_Diagnosis")
 
 
 class _AnswerOption(BaseModel):

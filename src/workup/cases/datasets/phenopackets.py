@@ -21,8 +21,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +48,7 @@ from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
 from workup.core.lazy import Lazy
 from workup.core.leaks import WITHHELD, Mask, other_names
+from workup.core.text import digest
 
 EXAMPLE = "phenopackets:~/phenopacket-store"
 FIELDS = ("phenotypicFeatures metaData", "present diagnosis pmid")
@@ -388,36 +388,23 @@ def case_of(patient: PublishedPatient, codes: Sequence[str] = ()) -> tuple[Case,
     assert patient.disease is not None
     code, name = patient.disease
     mask = Mask([name], family=False)
-    facts = [_fact(term, mask(label)) for term, label in patient.present.items()]
-    opening = facts[_draw(patient.id, len(facts))]
+    facts = [
+        Fact(term, label, f"{label}.", kind_of(label, Kind.EXAMINATION))
+        for term, label in ((term, mask(label)) for term, label in patient.present.items())
+    ]
+    opening = facts[int.from_bytes(digest(patient.id)) % len(facts)]
     hidden = tuple(fact for fact in facts if fact is not opening)
     sex = _SEXES.get(patient.sex, "Patient")
     aged = f", aged {patient.age}" if patient.age[:1].isdigit() else f" ({patient.age})"
     person = f"{sex}{aged if patient.age else ''}."
     presentation = f"{person} {opening.text}"
+    excluded = [f"Looked for and not found: {mask(label)}." for label in patient.absent.values()]
     truth = Truth(
         diagnosis=name,
         codes=tuple(codes) or (code,),
         aliases=other_names(name),
         facts=hidden,
-        record=_record(
-            presentation, hidden, {term: mask(label) for term, label in patient.absent.items()}
-        ),
+        record="\n".join([presentation, *(fact.text for fact in hidden), *excluded]),
         extra=published(patient.publications, patient.absent),
     )
     return Case(patient.id, presentation, truth, given=(opening,)), mask.found
-
-
-def _fact(term: str, label: str) -> Fact:
-    return Fact(term, label, f"{label}.", kind_of(label, Kind.EXAMINATION))
-
-
-def _record(presentation: str, hidden: Sequence[Fact], absent: Mapping[str, str]) -> str:
-    excluded = [f"Looked for and not found: {label}." for label in absent.values()]
-    return "\n".join([presentation, *(fact.text for fact in hidden), *excluded])
-
-
-def _draw(id: str, count: int) -> int:
-    return (
-        int.from_bytes(blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).digest()) % count
-    )
