@@ -257,7 +257,10 @@ class _Lines:
         self._length += line.length
         if self._length > LINE_LIMIT and len(self.taken) > 1:
             problem = f"the record that begins here is longer than {LINE_LIMIT:,} bytes."
-            raise CaseError(problem, file=self.path, line=self.taken[0].number)
+            self.broken = self.broken or CaseError(
+                problem, file=self.path, line=self.taken[0].number
+            )
+            raise csv.Error(problem)
         return line.text
 
     def begin(self) -> None:
@@ -279,26 +282,24 @@ def csv_records(lines: Iterator[Raw], path: Path) -> Iterator[CsvRecord | CaseEr
     """The records of a CSV file without blank ones; one that is not CSV or not UTF-8 is its error.
 
     A quoted cell may hold line breaks. After a record that is no CSV, reading goes on with the line
-    after its first one.
+    after its first one. What `lines` raises ends it.
     """
     source = _Lines(lines, path)
     reader = csv.reader(source, strict=True)
     while True:
         source.begin()
-        problem: Exception | None = None
+        problem: csv.Error | None = None
         try:
             cells = next(reader, None)
             if cells is None:
                 return
-        except (csv.Error, CaseError) as error:
+        except csv.Error as error:
             problem = error
             source.back()
         if source.broken:
             yield source.broken
-        elif isinstance(problem, csv.Error):
+        elif problem:
             yield CaseError(f"not CSV: {problem}.", file=path, line=source.taken[0].number)
-        elif isinstance(problem, CaseError):
-            yield problem
         elif cells and any(cells):
             yield CsvRecord(cells, source.taken)
 
