@@ -128,6 +128,8 @@ def check_source(source: Source) -> None:
         ("1. Fever\n2. Cough\n- Rash", ["Fever", "Cough", "Rash"]),
         ("Lungs clear\nAbd: soft, not\ntender", ["Lungs clear", "Abd: soft, not tender"]),
         (" \n--\n. ", []),
+        ("-2.8 at the hip\n+ 1 cm\n-.5 now", ["-2.8 at the hip", "1 cm -.5 now"]),
+        ("Neck: +JVD\n-fever\n•cough\n* rash", ["Neck: +JVD", "-fever", "cough", "rash"]),
     ],
 )
 def test_sentences(text: str, expected: list[str]) -> None:
@@ -280,6 +282,50 @@ def test_a_station_by_hand(tmp_path: Path) -> None:
     ]
     assert case.truth.diagnosis == "Gout"
     assert ask(case, "uric acid") == "Blood tests, uric acid: 9 mg/dL."
+
+
+def test_values_keep_their_signs_and_a_lone_sign_is_a_result(tmp_path: Path) -> None:
+    results = {
+        "Base_Excess": -5,
+        "T-score": "-2.8",
+        "Reflex": "+1",
+        "Culture": "+++",
+        "Nitrite": "-",
+        "Taken": "1. Apr",
+        "Blank": " ",
+        "None": None,
+        "Smear": "- Blasts.\n- No rods.",
+    }
+    case = only(written(tmp_path / "a.jsonl", station(Test_Results=results)))
+    assert [fact.text for fact in case.truth.facts if fact.kind is Kind.LABORATORY] == [
+        "Base excess: -5.",
+        "T-score: -2.8.",
+        "Reflex: +1.",
+        "Culture: +++.",
+        "Nitrite: -.",
+        "Taken: 1. Apr.",
+        "Smear: Blasts.",
+        "Smear: No rods.",
+    ]
+
+
+@pytest.mark.parametrize("demographics", [None, " ", {}, ["", None]])
+def test_a_patient_of_whom_nothing_is_said_is_counted(tmp_path: Path, demographics: object) -> None:
+    row = station()
+    row["OSCE_Examination"]["Patient_Actor"]["Demographics"] = demographics
+    path = written(tmp_path / "a.jsonl", station(), row)
+    source = open_source(f"agentclinic:{path}#all")
+    assert source.test[1].presentation == "Chief complaint: Toe pain."
+    assert any(note.startswith("1 stations do not say who") for note in source.notes)
+
+
+def test_a_key_that_stands_twice_in_a_station_is_told(tmp_path: Path) -> None:
+    path = Path(written(tmp_path / "a.jsonl", station(), station()))
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text[::-1].replace('"CRP"'[::-1], '"Uric_Acid"'[::-1], 1)[::-1])
+    source = open_source(f"agentclinic:{path}#all")
+    assert len(source.test) == 1
+    assert "line 2, field 'Uric_Acid': stands twice" in source.notes[-1]
 
 
 def test_what_became_of_the_rows_is_told(tmp_path: Path) -> None:
@@ -690,6 +736,22 @@ def test_a_broken_archive(tmp_path: Path) -> None:
         (tmp_path / "t.csv.gz").write_bytes(broken)
         with pytest.raises(CaseError, match="not a whole gzip file"):
             taken(tmp_path / "t.csv.gz", "a")
+
+
+def test_an_archive_that_is_cut_is_refused_and_not_kept(tmp_path: Path, cache: Path) -> None:
+    """What was read of it before the cut makes no index."""
+    iv(tmp_path / "iv")
+    path = tmp_path / "iv" / "hosp" / "labevents.csv.gz"
+    head, first, *_ = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+    lines = [first.replace(b"1", str(n).encode(), 1) for n in range(5_000)]
+    whole = gzip.compress(head + b"".join(lines))
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CaseError, match="not a whole gzip file; download it again"):
+        list(rows(path, ["hadm_id"]))
+    for _ in range(2):
+        with pytest.raises(CaseError, match="not a whole gzip file; download it again"):
+            open_source(f"mimiciv:{tmp_path / 'iv'}#outcome")
+    assert not list(cache.rglob("*.sqlite"))
 
 
 # MIMIC-CDM ----------------------------------------------------------------------------------------
