@@ -46,7 +46,7 @@ from rich.console import Console
 from workup.cases import open_source
 from workup.cases.findings import kind_of, parted, sentences
 from workup.cases.look import show
-from workup.cases.publications import publications, unpublished
+from workup.cases.publications import excluded, publications, unpublished
 from workup.cases.rows import RowErrors
 from workup.cases.tables import rows
 from workup.core.case import Case, Fact, Kind, Source
@@ -495,11 +495,64 @@ def test_older_packets_name_their_disease_elsewhere(tmp_path: Path) -> None:
         ({"timeAtLastEncounter": {"age": {"iso8601duration": "P1Y"}}}, "Patient, aged 1 year."),
         ({"ageAtCollection": "P3W2D"}, "Patient, aged 3 weeks 2 days."),
         ({"ageAtCollection": "forty"}, "Patient."),
+        ({"ageAtCollection": {"age": "P2.5Y"}, "sex": "male"}, "Male patient, aged 2.5 years."),
+        ({"ageAtCollection": 40}, "Patient."),
+        ({"timeAtLastEncounter": {"timestamp": "2020-01-01T00:00:00Z"}}, "Patient."),
+        (
+            {"timeAtLastEncounter": {"gestationalAge": {"weeks": 30, "days": 1}}},
+            "Patient, aged 30 weeks 1 day of gestation.",
+        ),
+        (
+            {"ageRangeAtCollection": {"start": {"age": "P3Y"}, "end": {"age": "P5Y"}}},
+            "Patient, aged 3 years to 5 years.",
+        ),
+        (
+            {
+                "timeAtLastEncounter": {
+                    "ageRange": {
+                        "start": {"iso8601duration": "P1M"},
+                        "end": {"iso8601duration": "P2M"},
+                    }
+                }
+            },
+            "Patient, aged 1 month to 2 months.",
+        ),
     ],
 )
 def test_who_the_patient_is(tmp_path: Path, subject: dict[str, Any], words: str) -> None:
-    [case] = open_source(f"phenopackets:{stored(tmp_path / 's', packet(subject=subject))}#all").test
-    assert case.presentation.startswith(f"{words} ")
+    source = open_source(f"phenopackets:{stored(tmp_path / 's', packet(subject=subject))}#all")
+    assert source.test[0].presentation.startswith(f"{words} ")
+    unread = words == "Patient." and bool(subject)
+    assert any("1 ages left out" in note for note in source.notes) == unread
+
+
+def test_a_sex_that_is_none_is_told(tmp_path: Path) -> None:
+    rows = [packet("a"), packet("b", subject={"sex": "m"}), packet("c", subject={"sex": "Female"})]
+    source = open_source("phenopackets:" + written(tmp_path / "p.jsonl", *rows) + "#all")
+    assert [case.id for case in source.test] == ["a", "c"]
+    assert source.test[1].presentation.startswith("Female patient")
+    assert "line 2, field 'subject.sex': input should be '', 'FEMALE', 'MALE'" in source.notes[-1]
+
+
+def test_a_term_that_is_present_and_excluded_is_present(tmp_path: Path) -> None:
+    term = {"type": {"id": "HP:1", "label": "Stiff skin"}}
+    features = [*packet()["phenotypicFeatures"], term | {"excluded": True}]
+    row = packet(phenotypicFeatures=features)
+    source = open_source("phenopackets:" + written(tmp_path / "p.jsonl", row) + "#all")
+    [case] = source.test
+    assert {fact.id for fact in facts(case)} == {"HP:1", "HP:3"}
+    assert "not found: Stiff skin" not in case.truth.record
+    assert excluded(case) == ("HP:2",)
+    assert "1 terms are present and excluded in one packet: read as present." in source.notes
+    assert any("the 1 terms excluded" in note for note in source.notes)
+
+
+def test_an_unsolved_interpretation_names_no_diagnosis(tmp_path: Path) -> None:
+    wrong = {"disease": {"id": "OMIM:2", "label": "Wrong disease"}}
+    row = packet()
+    row["interpretations"].insert(0, {"progressStatus": "UNSOLVED", "diagnosis": wrong})
+    [case] = open_source("phenopackets:" + written(tmp_path / "p.jsonl", row) + "#all").test
+    assert case.truth.codes == ("OMIM:184900",)
 
 
 def test_what_no_case_can_be_made_of_is_counted(tmp_path: Path) -> None:
@@ -1239,3 +1292,20 @@ def test_phenobrain_keeps_a_disease_on_one_side_whatever_code_is_first(tmp_path:
     assert tested
     assert set((trained + tested).values()) == {4}
     assert not set(trained) & set(tested)
+
+
+def test_terms_of_phenobrain_lose_blanks(tmp_path: Path) -> None:
+    patients = [
+        [["HP:1 ", "HP:1", "HP:2", ""], [" ", "OMIM:1 "]],
+        [["HP:1", " "], ["OMIM:1"]],
+        [["HP:1", "HP:2"], [""]],
+    ]
+    (tmp_path / "phenobrain.json").write_text(json.dumps(patients))
+    source = open_source(f"phenobrain:{tmp_path / 'phenobrain.json'}#all")
+    [case] = source.test
+    assert ({fact.id for fact in facts(case)}, case.truth.codes) == ({"HP:1", "HP:2"}, ("OMIM:1",))
+    assert source.notes[:3] == (
+        "2 patients with fewer than 2 findings skipped.",
+        "4 terms or codes left out: they are blank.",
+        "2 terms or codes had blanks at their ends, which are dropped.",
+    )
