@@ -133,8 +133,12 @@ class _Document:
         end = self._end(self.start)
         if end is None or self._skip(end) < len(self.text):
             return end is None and self.path.suffix == ".json"
+        if under and self._find(under):
+            return True
         value = _member(self.text, self.start + 1).value
-        return self.text[value : value + 1] == b"{" or bool(under and self._find(under))
+        # one line whose first member alone is an object is a file of one row
+        row = self.path.suffix == ".jsonl" and self.text.find(b"\n", self.start, end) < 0
+        return self.text[value : value + 1] == b"{" and not (row and self._mixed())
 
     def members(self, under: str) -> Iterator[Piece | CaseError]:
         """The objects of the outermost array or object, or of the array named `under`.
@@ -185,6 +189,15 @@ class _Document:
             )
         except CaseError as error:
             return error
+
+    def _mixed(self) -> bool:
+        """Whether a member of the outermost object is no object."""
+        at: int | None = self.start + 1
+        while at is not None and (member := _member(self.text, at)).key:
+            if self.text[member.value : member.value + 1] != b"{":
+                return True
+            at = self._end(member.value)
+        return False
 
     def _find(self, name: str) -> int | None:
         """Where the array called `name` begins in the outermost object."""
