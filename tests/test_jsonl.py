@@ -397,7 +397,6 @@ def test_items_of_findings_are_those_of_the_sidecar(tmp_path: Path) -> None:
     ("options", "diagnosis", "right", "problem"),
     [
         (["A", "B"], "Flu", None, "the right answer 'Flu' is none of them"),
-        (["Flu", "Flu"], "Flu", None, "'Flu' stands there twice"),
         (["Flu", " "], "Flu", None, "an option is blank"),
         (["Flu", "Cold", "Gout"], "Flu; Cold", None, ""),
         (["Flu", "Cold", "Gout"], "Flu; Croup", None, "'Croup' is none"),
@@ -601,6 +600,7 @@ def test_what_is_odd_about_a_case_is_told_and_the_case_is_kept(tmp_path: Path) -
         {**LINE, "id": "5", "truth": {**flu, "facts": hidden}},
         {**LINE, "id": "6", "truth": {"diagnosis": "Fluid", "facts": hidden}},
         {**LINE, "id": "7", "truth": flu, "question": "Which disease?"},
+        {**LINE, "id": "8", "question": "Which?", "options": ["Flu", "Flu ", "Cold"]},
     )
     remarks: list[CaseError] = []
     assert problems(f"jsonl:{path}", lambda error: pytest.fail(f"{error}"), remarks.append) == 0
@@ -609,10 +609,12 @@ def test_what_is_odd_about_a_case_is_told_and_the_case_is_kept(tmp_path: Path) -
         (3, "truth.facts.1"),
         (4, "truth.facts"),
         (5, None),
+        (8, "options"),
     ]
     source = opened(f"{path}#all")
-    assert len(source.test) == 7
+    assert len(source.test) == 8
     told = [note for note in source.notes if "--validate" in note]
-    assert told[0].startswith("2 of 7 rows: it names the diagnosis.")
-    assert told[1].startswith("1 of 7 rows: the same patient stands in an earlier row")
-    assert len(told) == 2
+    assert told[0].startswith("2 of 8 rows: it names the diagnosis.")
+    assert told[1].startswith("1 of 8 rows: the same patient stands in an earlier row")
+    assert told[2].startswith("1 of 8 rows: two options are the same.")
+    assert len(told) == 3

@@ -245,9 +245,11 @@ class _Seen:
         self.restricted = False
 
     def odd(self, case: CaseLine) -> Iterator[tuple[str, str]]:
-        """Field and remark, where a case tells its diagnosis."""
+        """Field and remark, where a case tells its diagnosis or has an option twice."""
         truth = case.truth
         named = _named(truth.diagnosis, *truth.aliases)
+        if len(set(case.options)) < len(case.options):  # as in published sets
+            yield "options", "two options are the same."
         if named(case.presentation):
             yield "presentation", "it names the diagnosis."
         for field, facts in (("given", case.given), ("truth.facts", truth.facts)):
@@ -329,13 +331,11 @@ class _Listed:
 
 
 def _unfit_options(case: CaseLine) -> Iterator[tuple[str, str]]:
-    """Field and problem, where an option is blank or stands twice, or the truth is none of them."""
+    """Field and problem, where an option is blank, or the truth is none of them."""
     if not case.options:
         return
     if "" in case.options:
         yield "options", "an option is blank."
-    if len(set(case.options)) < len(case.options):
-        yield "options", f"'{Counter(case.options).most_common(1)[0][0]}' stands there twice."
     extra, name = case.truth.extra, case.truth.diagnosis
     told = extra.get("right") if isinstance(extra, dict) else None
     if isinstance(told, list):
