@@ -417,7 +417,7 @@ def test_the_truth_is_among_the_options(
 
 def test_relatives_and_equal_patients_are_on_one_side(tmp_path: Path) -> None:
     """Sixty publications of four patients, who name two of three; sixty patients stand thrice."""
-    rows, families = [], {}
+    rows, families = list[dict[str, Any]](), dict[str, int]()
     for n in range(60):
         for one, other in ((0, 1), (1, 2), (2, 0), (1, 0)):
             own = {"publications": [f"PMID:{n}{one}", f"PMID:{n}{other}"], "excluded": []}

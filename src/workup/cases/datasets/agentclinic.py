@@ -229,9 +229,9 @@ def _findings(station: _Station) -> Iterator[tuple[Kind, str, str]]:
         for path, text in _leaves(part, (above,) if above else ()):
             item = _readable(path) or "Test results"
             way = kind_of(item, kind) if kind is Kind.LABORATORY else kind
-            parts = sentences(text)
+            said = sentences(text)
             # one sentence keeps its sign or number, and one without letters stays: "-2.8", "+"
-            told = parts if len(parts) > 1 else [" ".join(text.split())]
+            told = said if len(said) > 1 else [" ".join(text.split())]
             yield from ((way, item, sentence) for sentence in told)
 
 
