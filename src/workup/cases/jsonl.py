@@ -195,7 +195,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
     file = CaseLines.named("jsonl", rest, split, "cases.jsonl")
     path, seen, together = file.path, _Seen(), _Together(file)
     sidecar = _read_sidecar(path)
-    listed = _Listed(sidecar, sidecar_of(path).name)
+    listed = _SidecarNames(sidecar, sidecar_of(path).name)
 
     def read(row: dict[str, Any], line: int) -> CaseLine:
         seen.restricted |= row.get("restricted") is True  # even where the line is no case
@@ -291,7 +291,7 @@ class _Together:
             self._file.keep(line, self._groups.of(own))
 
 
-class _Listed:
+class _SidecarNames:
     """What the cases of a file may name, where its sidecar lists it."""
 
     def __init__(self, sidecar: _Sidecar | None, beside: str) -> None:
