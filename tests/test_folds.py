@@ -113,9 +113,12 @@ def test_a_split_is_a_number_or_a_fold(value: object, kept: object) -> None:
     assert json.loads(settings.model_dump_json())["split"] == kept
 
 
-@pytest.mark.parametrize("value", ["6/5", "0/5", "1/1", "x", "1/", "-1", -1, "1/2/3"])
+@pytest.mark.parametrize(
+    "value", ["6/5", "0/5", "1/1", "x", "1/", "-1", -1, "1/2/3", "1/0", 1.5, True, [1]]
+)
 def test_what_is_no_split_is_refused_in_one_line(value: object) -> None:
-    with pytest.raises(UserError, match="setting 'split': ") as caught:
+    why = "(a split is a number|there is no fold|there are 2 folds or more)"
+    with pytest.raises(UserError, match=f"^setting 'split': {why}.*, not ") as caught:
         build(Settings, {"method": "craft", "split": value})
     assert "\n" not in str(caught.value)
 
