@@ -58,7 +58,10 @@ def _sizes(settings: Settings) -> dict[str, int]:
 
     Raises UserError where fewer than two do, and for settings that say otherwise.
     """
-    s = settings
+    s, policy = settings, resolve(settings.policy)
+    if policy.folds and policy.config["folds"] != s.folds:
+        number = policy.config["folds"]
+        raise UserError(f"{policy.name} has {number} folds: type folds={number}")
     if s.split != 0:
         raise UserError(f"folds={s.folds} tests every case once: leave split=… out")
     every = [f"{number}/{s.folds}" for number in range(1, (s.folds or 0) + 1)]
