@@ -11,6 +11,7 @@ import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -167,6 +168,7 @@ def train(
     from workup.runs import settings
 
     given = {"method": method, **_given(cases=cases, policy=policy)}
+    _refuse_idle(words, {name: f"it is {value} already" for name, value in given.items()})
     read = settings.with_user_config(
         settings.Settings, {**settings.read(words or (), config), **given}
     )
@@ -200,6 +202,9 @@ def cluster(
 
     place = {"nodes": nodes, "gpus_per_node": gpus_per_node}
     given = {"method": method, "engine": "verl", **_given(cases=cases, policy=policy)}
+    idle = {name: f"it is {value} already" for name, value in given.items()}
+    options = {f"verl.{name}": f"type --{name.replace('_', '-')} N" for name in place}
+    _refuse_idle(words, idle | options)
     typed = settings.merge(settings.read(words or (), config), {**given, "verl": place})
     read = settings.with_user_config(settings.Settings, typed)
     out = out or _free(f"{method.split(':')[-1]}-{read.cases}")
@@ -274,6 +279,8 @@ def evaluate(
 
     more = [word for word in words or () if "=" not in word] if suite is not None else []
     settled = [word for word in words or () if word not in more]
+    given = _given(policy=policy, cases=cases, **{"evaluation.samples": repeats})
+    _refuse_idle(settled, {name: f"it is {value} already" for name, value in given.items()})
     values = {**settings.read(settled, config), **_given(cases=cases)}
     if repeats is not None:
         values = settings.merge(values, {"evaluation": {"samples": repeats}})
@@ -491,6 +498,8 @@ def play(
     if is_run(Path(source)):
         known = Run.open(source).config.get("cases")
         raise UserError(f"{source} is a run: type workup play {known} --against {source}")
+    typed = {"seed": "type --seed N", "split": "type --split N", "policy": "type --against RUN"}
+    _refuse_idle(words, {**typed, "cases": f"it is {source} already"})
     policy = resolve(str(against) if against else "random doctor")
     opened, _ = open_unseen(source, [policy], split)
     given = build(PolicySettings, {**read(words or ()), "policy": policy.name, "cases": source})
@@ -539,6 +548,13 @@ def _play_suite(asked: Any, out: Path, as_json: bool) -> None:
 
 def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _refuse_idle(words: Sequence[str] | None, why: Mapping[str, str]) -> None:
+    """Raises UserError for a typed setting that the command itself decides; `why` is by name."""
+    for word in words or ():
+        if (name := word.partition("=")[0]) in why:
+            raise UserError(f"'{word}' would change nothing: {why[name]}")
 
 
 def _free(name: str) -> Path:
