@@ -141,7 +141,10 @@ TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")
             ("evaluate", "random doctor", "--repeats", "2", "evaluation.samples=3"),
             r"'evaluation\.samples=3' would change nothing: it is 2 already",
         ),
-        (("cluster", "craft", "verl.nodes=2"), r"'verl\.nodes=2' would change nothing: type --nodes N"),
+        (
+            ("cluster", "craft", "verl.nodes=2"),
+            r"'verl\.nodes=2' would change nothing: type --nodes N",
+        ),
         (("play", "clinic:xs", "seed=5"), r"'seed=5' would change nothing: type --seed N"),
         ((*TRAIN, "lora=8"), r"setting 'lora': 8 is no part of its own; write lora\.r=…"),
         ((*TRAIN, "dpo=3"), r"'dpo': 3 is no part of its own; write dpo\.lr="),
