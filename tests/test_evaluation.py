@@ -282,6 +282,18 @@ def plain(path: Path) -> Run:
     return Run.create(path, {"seed": 0}, {})
 
 
+def test_a_policy_that_is_called_as_an_anchor_is_refused(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "random doctor").mkdir()
+    monkeypatch.chdir(tmp_path)
+    ends = {"random doctor": {"base_url": server.url, "model": "m"}}
+    for name in ("./random doctor", "endpoint:random doctor"):
+        with pytest.raises(UserError, match=f"'{name}' would be called 'random doctor' in tables"):
+            api.evaluate(name, cases="clinic:xs", out="run", quiet=True, endpoints=ends)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("how", ["budget", "Ctrl-C"])
 def test_what_has_been_played_is_kept_where_it_is_stopped(how: str, tmp_path: Path) -> None:
     """The eighth of twelve episodes stops it. It ends as one that nobody stopped."""

@@ -311,6 +311,23 @@ def test_its_policies_are_evaluated_each_on_its_own_fold(
     assert not (tmp_path / "x").exists()
 
 
+def test_an_evaluation_goes_on_with_the_same_weights_alone(
+    crossed: Run, own: str, tmp_path: Path
+) -> None:
+    weights = tmp_path / "weights"
+    shutil.copytree(crossed.path / "folds" / "1" / "policy", weights)
+    run = workup.evaluate(weights, cases=own, out=tmp_path / "w", quiet=True)
+    file = weights / "model.safetensors"
+    before = file.read_bytes()
+    file.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    config = (run.path / "config.yaml").read_text()
+    with pytest.raises(UserError, match=r"played with other weights: policy was weights@\w+ and "):
+        workup.resume(run.path, budget=3)
+    assert (run.path / "config.yaml").read_text() == config
+    file.write_bytes(before)
+    assert workup.resume(run.path).summary["doctors"] == run.summary["doctors"]
+
+
 def test_it_is_compared_as_one_run_with_all_cases(crossed: Run, own: str, tmp_path: Path) -> None:
     other = workup.train("outcome", cases=own, folds=2, seed=1, out=tmp_path / "o", **SMALL)
     (both,) = workup.compare([crossed.path, other.path])["groups"].values()

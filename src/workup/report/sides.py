@@ -15,7 +15,7 @@ from workup.report.diseases import DiseaseGap
 from workup.report.seeds import SeedGroup, Traits
 from workup.report.tables import Change, Ends
 from workup.runs import Run, warnings
-from workup.runs.estimates import Seeds, value
+from workup.runs.estimates import Seeds, common, value
 from workup.runs.policies.unseen import alike, played_cases, start_of
 from workup.runs.rising import LearningVerdict
 from workup.runs.summary import describe_seeds, lead, probabilities
@@ -212,11 +212,13 @@ def _side(
 
 
 def _apart(ours: Seeds, theirs: Seeds) -> bool:
-    """Whether no case was played on both sides."""
-    one, other = (
-        {each.case_id for outcomes in side.values() for each in outcomes} for side in (ours, theirs)
+    """Whether no case was played on both sides, of the seeds that both have in one of them."""
+    pairs = [(ours[seed], theirs[seed]) for seed in common(ours, theirs)]
+    every = [tuple([each for run in side.values() for each in run] for side in (ours, theirs))]
+    return all(
+        {each.case_id for each in one}.isdisjoint(each.case_id for each in other)
+        for one, other in pairs or every
     )
-    return one.isdisjoint(other)
 
 
 def _refuse_unequal(group: SeedGroup, doctors: Mapping[str, str]) -> None:
