@@ -143,9 +143,9 @@ TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")
         ),
         (
             ("cluster", "craft", "verl.nodes=2"),
-            r"'verl\.nodes=2' would change nothing: type --nodes N",
+            r"'verl\.nodes=2' would change nothing: it is 1 already",
         ),
-        (("play", "clinic:xs", "seed=5"), r"'seed=5' would change nothing: type --seed N"),
+        (("play", "clinic:xs", "seed=5"), r"'seed=5' would change nothing: type --seed 5"),
         ((*TRAIN, "lora=8"), r"setting 'lora': 8 is no part of its own; write lora\.r=…"),
         ((*TRAIN, "dpo=3"), r"'dpo': 3 is no part of its own; write dpo\.lr="),
         ((*TRAIN, "seed=-1"), r"setting 'seed': .*greater than or equal to 0, not -1"),

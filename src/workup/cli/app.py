@@ -37,6 +37,7 @@ from workup.core.errors import BudgetError, UserError, WorkupError
 from workup.core.extras import explained
 
 INTERRUPTED = 130
+NO_OPTIONS: Mapping[str, str] = {}
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -168,7 +169,7 @@ def train(
     from workup.runs import settings
 
     given = {"method": method, **_given(cases=cases, policy=policy)}
-    _refuse_idle(words, {name: f"it is {value} already" for name, value in given.items()})
+    _refuse_idle(words, given)
     read = settings.with_user_config(
         settings.Settings, {**settings.read(words or (), config), **given}
     )
@@ -202,9 +203,7 @@ def cluster(
 
     place = {"nodes": nodes, "gpus_per_node": gpus_per_node}
     given = {"method": method, "engine": "verl", **_given(cases=cases, policy=policy)}
-    idle = {name: f"it is {value} already" for name, value in given.items()}
-    options = {f"verl.{name}": f"type --{name.replace('_', '-')} N" for name in place}
-    _refuse_idle(words, idle | options)
+    _refuse_idle(words, given | {f"verl.{name}": count for name, count in place.items()})
     typed = settings.merge(settings.read(words or (), config), {**given, "verl": place})
     read = settings.with_user_config(settings.Settings, typed)
     out = out or _free(f"{method.split(':')[-1]}-{read.cases}")
@@ -279,8 +278,7 @@ def evaluate(
 
     more = [word for word in words or () if "=" not in word] if suite is not None else []
     settled = [word for word in words or () if word not in more]
-    given = _given(policy=policy, cases=cases, **{"evaluation.samples": repeats})
-    _refuse_idle(settled, {name: f"it is {value} already" for name, value in given.items()})
+    _refuse_idle(settled, _given(policy=policy, cases=cases, **{"evaluation.samples": repeats}))
     values = {**settings.read(settled, config), **_given(cases=cases)}
     if repeats is not None:
         values = settings.merge(values, {"evaluation": {"samples": repeats}})
@@ -290,8 +288,7 @@ def evaluate(
         return
     if data is not None or partial:
         raise UserError("--data and --partial belong to a suite: name one, as in --suite medr3")
-    values["policy"] = policy
-    read, notes = loop.completed(values)
+    read, notes = loop.completed({**values, "policy": policy})
     out = out or _free(f"evaluate-{Path(policy).name}-{read.cases}")
     with live.show(as_json=as_json) as view:
         for note in notes:
@@ -498,8 +495,8 @@ def play(
     if is_run(Path(source)):
         known = Run.open(source).config.get("cases")
         raise UserError(f"{source} is a run: type workup play {known} --against {source}")
-    typed = {"seed": "type --seed N", "split": "type --split N", "policy": "type --against RUN"}
-    _refuse_idle(words, {**typed, "cases": f"it is {source} already"})
+    options = {"seed": "--seed", "split": "--split", "policy": "--against"}
+    _refuse_idle(words, {"cases": source}, options)
     policy = resolve(str(against) if against else "random doctor")
     opened, _ = open_unseen(source, [policy], split)
     given = build(PolicySettings, {**read(words or ()), "policy": policy.name, "cases": source})
@@ -550,11 +547,16 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _refuse_idle(words: Sequence[str] | None, why: Mapping[str, str]) -> None:
-    """Raises UserError for a typed setting that the command itself decides; `why` is by name."""
+def _refuse_idle(
+    words: Sequence[str] | None, given: Mapping[str, Any], options: Mapping[str, str] = NO_OPTIONS
+) -> None:
+    """Raises UserError for a typed setting that is `given` already, or is typed as an option."""
     for word in words or ():
-        if (name := word.partition("=")[0]) in why:
-            raise UserError(f"'{word}' would change nothing: {why[name]}")
+        name, _, value = word.partition("=")
+        if name in given:
+            raise UserError(f"'{word}' would change nothing: it is {given[name]} already")
+        if name in options:
+            raise UserError(f"'{word}' would change nothing: type {options[name]} {value}")
 
 
 def _free(name: str) -> Path:
