@@ -301,7 +301,7 @@ def test_a_change_of_an_endpoint_goes_to_the_doctors_that_have_it(
         ends = {name: {"base_url": server.url, "model": name} for name in ("one", "two")}
         (tmp_path / "workup.yaml").write_text(json.dumps({"endpoints": ends}))
         monkeypatch.chdir(tmp_path)
-        how = {"evaluation": {"cases": 2}}
+        how: dict[str, Any] = {"evaluation": {"cases": 2}}
         doctors = ["endpoint:one", "endpoint:two"]
         path = api.evaluate_suite(doctors, "one.yaml", out="run", quiet=True, **how).path
         shutil.rmtree(path / "runs" / "a" / "two")

@@ -199,7 +199,7 @@ def test_another_recipe_is_made_anew(change: dict[str, Any], warmed: Run, tmp_pa
 def test_a_corrected_case_file_is_made_anew(tmp_path: Path) -> None:
     """Even where no demonstration shows the case."""
     clinic, path = open_source("clinic:xs"), tmp_path / "mine.jsonl"
-    about = {"items": clinic.items, "diagnoses": clinic.diagnoses}
+    about: dict[str, Any] = {"items": clinic.items, "diagnoses": clinic.diagnoses}
     cases = [clinic.train[place] for place in range(40)]
     made = {**WARM, "cases": f"jsonl:{path}"}
     for number, expected in enumerate((4, 0, 4)):

@@ -58,10 +58,7 @@ def _sizes(settings: Settings) -> dict[str, int]:
 
     Raises UserError where fewer than two do, and for settings that say otherwise.
     """
-    s, policy = settings, resolve(settings.policy)
-    if policy.folds and policy.config["folds"] != s.folds:
-        number = policy.config["folds"]
-        raise UserError(f"{policy.name} has {number} folds: type folds={number}")
+    s = settings
     if s.split != 0:
         raise UserError(f"folds={s.folds} tests every case once: leave split=… out")
     every = [f"{number}/{s.folds}" for number in range(1, (s.folds or 0) + 1)]
@@ -90,8 +87,13 @@ def _left_out(settings: Settings, sizes: Mapping[str, int]) -> list[str]:
 
 
 def _of(settings: Settings, split: str) -> Settings:
-    """The training of one fold; it begins with the policy of that fold, where there are several."""
+    """The training of one fold; it begins with the policy of that fold, where there are several.
+
+    Raises UserError for the policies of another number of folds.
+    """
     policy = resolve(settings.policy)
+    if policy.folds and (number := policy.config["folds"]) != settings.folds:
+        raise UserError(f"{policy.name} has {number} folds: type folds={number}")
     name = str(Path(policy.name) / part(split)) if policy.folds else policy.name
     return settings.model_copy(update={"policy": name, "folds": None, "split": split})
 
