@@ -1,4 +1,7 @@
-"""The base classes of what somebody types, a file holds or a model answers: no field is unknown."""
+"""The base classes of what somebody types, a file holds or a model answers.
+
+No field is unknown, and every number is finite: no JSON holds another, nor does config.yaml.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class ClosedModel(BaseModel):
-    """A model that refuses fields it does not have."""
+    """A model that refuses fields it does not have, and numbers that are not finite."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class FrozenModel(ClosedModel):

@@ -38,7 +38,7 @@ _SECRETS = {
 class Config(BaseModel):
     """The fields of workup.yaml."""
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
     endpoints: dict[str, EndpointSettings] = Field(
         default_factory=dict, description="by name, for `endpoint:NAME`"
