@@ -106,6 +106,8 @@ class ConditionFigures:
 class Cost(Result):
     """Every estimate that was timed, all in one session on one machine; `parameters` by policy."""
 
+    titled = "Cost of Shapley values on {source}"
+
     source: str
     seed: int
     machine: str
@@ -113,10 +115,6 @@ class Cost(Result):
     most: int
     timed: tuple[Timed, ...]
     left_out: int
-
-    @property
-    def title(self) -> str:
-        return f"Cost of Shapley values on {self.source}"
 
     @property
     def policies(self) -> tuple[str, ...]:

@@ -124,16 +124,14 @@ class Noise(Result):
     that contain the answer.
     """
 
+    titled = "Noise injection: {policy} on {source}"
+
     policy: str
     source: str
     settings: Settings
     ranked: tuple[RankedFacts, ...]
     left_out: Mapping[str, int]
     telling: int
-
-    @property
-    def title(self) -> str:
-        return f"Noise injection: {self.policy} on {self.source}"
 
     @property
     def facts(self) -> Mapping[str, str]:

@@ -152,6 +152,8 @@ class QuestionQuality(Result):
     `silent` counts those without any question, by run; `reasons` why judges gave up.
     """
 
+    titled = "Quality of questions on {source}"
+
     source: str
     seed: int
     judges: tuple[str, ...]
@@ -164,10 +166,6 @@ class QuestionQuality(Result):
     @property
     def runs(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(each.run for each in self.rated))
-
-    @property
-    def title(self) -> str:
-        return f"Quality of questions on {self.source}"
 
     @property
     def facts(self) -> Mapping[str, str]:

@@ -75,16 +75,14 @@ class Honest:
 class Ranks(Result):
     """Fig. 3 by our code, and honest lists of every length."""
 
+    titled = "Ranked lists on {source}"
+
     source: str
     seed: int
     cases: int
     taus: tuple[float, ...]
     bonus: float
     honest: tuple[Honest, ...]
-
-    @property
-    def title(self) -> str:
-        return f"Ranked lists on {self.source}"
 
     @property
     def facts(self) -> Mapping[str, str]:

@@ -115,6 +115,8 @@ class RankerFigures:
 class Rare(Result):
     """The ranks of all cases that can be scored in every state."""
 
+    titled = "Rare diseases of {source}"
+
     source: str
     seed: int
     diseases: int
@@ -122,10 +124,6 @@ class Rare(Result):
     placed: tuple[RankedCase, ...]
     left_out: Mapping[str, int]
     warnings: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        return f"Rare diseases of {self.source}"
 
     @property
     def facts(self) -> Mapping[str, str]:

@@ -65,6 +65,8 @@ class AskedCase:
 class RareQuestions(Result):
     """The ranks of all patients that are asked."""
 
+    titled = "Questions to the patients of {source}"
+
     source: str
     seed: int
     diseases: int
@@ -73,10 +75,6 @@ class RareQuestions(Result):
     left_out: int
     patients: tuple[AskedCase, ...]
     warnings: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        return f"Questions to the patients of {self.source}"
 
     @property
     def facts(self) -> Mapping[str, str]:

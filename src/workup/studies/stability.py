@@ -139,16 +139,14 @@ class DrawnAgreement:
 class Stability(Result):
     """The valued cases of one policy. `telling` counts facts that contain the answer."""
 
+    titled = "Values of facts: {policy} on {source}"
+
     policy: str
     source: str
     settings: Settings
     valued: tuple[Valued, ...]
     left_out: Mapping[str, int]
     telling: int
-
-    @property
-    def title(self) -> str:
-        return f"Values of facts: {self.policy} on {self.source}"
 
     @property
     def facts(self) -> Mapping[str, str]:

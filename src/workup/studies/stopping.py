@@ -84,6 +84,8 @@ class FixedBudget:
 class StoppingStudy(Result):
     """Every policy at every α, and after every fixed number of questions."""
 
+    titled = "Stopping on {source}"
+
     source: str
     seed: int
     calibration: int
@@ -92,10 +94,6 @@ class StoppingStudy(Result):
     stopped: tuple[StoppedAt, ...]
     fixed: tuple[FixedBudget, ...]
     left_out: Mapping[str, int]
-
-    @property
-    def title(self) -> str:
-        return f"Stopping on {self.source}"
 
     def notes(self) -> Sequence[str]:
         return [

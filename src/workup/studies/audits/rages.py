@@ -221,6 +221,9 @@ class Calibration:
 class RagesAudit(Result):
     """The results of all configurations, and the comparison with a table where one was given."""
 
+    titled = "RAGES: base {base}, model {model}"
+    asks = "results"
+
     base: str
     model: str
     n: int
@@ -249,13 +252,6 @@ class RagesAudit(Result):
         numbers = [None if value is None else float(value) for value in values]
         cases = [each.probe.case for each in results]
         return interval(numbers, cases, bounds=SHARE, seed=self.seed)
-
-    def asked(self) -> Sequence[Any]:
-        return self.results
-
-    @property
-    def title(self) -> str:
-        return f"RAGES: base {self.base}, model {self.model}"
 
     @cached_property
     def rates(self) -> list[SourceRates]:

@@ -175,6 +175,8 @@ class SimulatorAudit(Result):
     """One simulator on `source`. `checker` is "exact" where no model judged."""
 
     texts: ClassVar = {"judged": {"__all__": {"question", "text", "reason"}}}
+    titled = "{simulator} ({model}) on {source}, judged by {checker}"
+    asks = "judged"
 
     simulator: str
     model: str
@@ -192,13 +194,6 @@ class SimulatorAudit(Result):
         verdicts = [getattr(each, measure) for each in asked]
         values = [None if verdict is None else float(verdict) for verdict in verdicts]
         return interval(values, [each.case for each in asked], bounds=SHARE, seed=self.seed)
-
-    @property
-    def title(self) -> str:
-        return f"{self.simulator} ({self.model}) on {self.source}, judged by {self.checker}"
-
-    def asked(self) -> Sequence[Any]:
-        return self.judged
 
     @cached_property
     def rates(self) -> Mapping[str, Mapping[str, Estimate]]:

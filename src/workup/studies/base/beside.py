@@ -57,6 +57,8 @@ class ComparedCase:
 class RanksBeside(Result):
     """The ranks of all patients of the tables who name a publication."""
 
+    titled = "Rare diseases of {source}, beside published ranks"
+
     source: str
     seed: int
     diseases: int
@@ -65,10 +67,6 @@ class RanksBeside(Result):
     cases: tuple[ComparedCase, ...]
     untold: int
     warnings: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        return f"Rare diseases of {self.source}, beside published ranks"
 
     @property
     def facts(self) -> Mapping[str, str]:

@@ -54,10 +54,14 @@ class Result(ABC):
     restricted: bool = field(default=False, kw_only=True)
     texts: ClassVar[Mapping[str, Any]] = {}
     """Which parts of its fields hold texts, as pydantic's `exclude` names them."""
+    titled: ClassVar[str]
+    """The title, with fields in braces: "Stopping on {source}"."""
+    asks: ClassVar[str] = ""
+    """The field with the rows of what a model was asked; "" where it was asked nothing."""
 
     @property
-    @abstractmethod
-    def title(self) -> str: ...
+    def title(self) -> str:
+        return self.titled.format(**vars(self))
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -85,8 +89,8 @@ class Result(ABC):
         return {}
 
     def asked(self) -> Sequence[Any]:
-        """The rows of what a model was asked: `reason` says why it gave up, "" where it did not."""
-        return ()
+        """The rows of `asks`: `reason` says why the model gave up, "" where it did not."""
+        return getattr(self, self.asks) if self.asks else ()
 
     def failures(self) -> Counter[str]:
         """Why a model gave up, and how often."""

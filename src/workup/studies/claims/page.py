@@ -47,6 +47,8 @@ class ClaimVerdicts(Result):
     reason of every run that failed. `made` says which version on which machine.
     """
 
+    titled = "{paper}: its claims, {scale}"
+
     paper: str
     scale: ScaleName
     findings: Sequence[ClaimFinding]
@@ -55,10 +57,6 @@ class ClaimVerdicts(Result):
     commands: Mapping[str, Mapping[str, str]]
     failed: Mapping[str, str] = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        return f"{self.paper}: its claims, {self.scale}"
 
     @property
     def facts(self) -> Mapping[str, str]:
