@@ -69,6 +69,16 @@ class Estimate:
         return abs(self.high + self.low - 2 * self.mean) <= (self.high - self.low) / 10
 
     @property
+    def clear(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.low > 0 or self.high < 0
+
+    @staticmethod
+    def exact(value: float) -> Estimate:
+        """A figure without an interval."""
+        return Estimate(value, math.nan, math.nan, 1)
+
+    @property
     def freedom(self) -> float:
         """The degrees of freedom that the interval takes; infinitely many are the normal's."""
         return math.inf

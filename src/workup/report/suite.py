@@ -261,7 +261,13 @@ def leads(found: Mapping[str, Any]) -> Sheet | None:
     if not doctors:
         return None
     rows = [
-        [name, *(lead_text(tables.level(lead, name)) for lead in doctors.values())]
+        [
+            name,
+            *(
+                tables.gap_text("accuracy", tables.level(lead, name), starred=True)
+                for lead in doctors.values()
+            ),
+        ]
         for name, _, _ in lines(found, "accuracy")
     ]
     title = f"difference in accuracy to {next(iter(found['doctors']))}, paired by case"
@@ -300,17 +306,6 @@ def warned(found: Mapping[str, Any]) -> list[str]:
             for benchmark, own in entry["benchmarks"].items()
         }
     )
-
-
-def lead_text(found: Estimate | None) -> str:
-    """ "+.07 [−.02, +.15]", starred where the interval leaves out 0."""
-    if found is None:
-        return DASH
-    mean, low, high = (
-        tables.signed("accuracy", each) for each in (found.mean, found.low, found.high)
-    )
-    star = " *" if found.low > 0 or found.high < 0 else ""
-    return f"{mean} [{low}, {high}]{star}"
 
 
 def _text(metric: str, found: Estimate | None) -> str:

@@ -54,7 +54,7 @@ def in_order(doctors: Iterable[str], anchors: Sequence[str]) -> list[str]:
 
 def number(name: str, value: float | None) -> str:
     """A share as ".66", anything else as "6.9" or "0.58"; a dash for what is undefined."""
-    if value is None or math.isnan(value):
+    if value is None:
         return DASH
     if metric(name).share:
         return share(value, metric(name).digits)
@@ -68,7 +68,9 @@ def share(value: float, digits: int = 2) -> str:
 
 
 def decimal(value: float, digits: int = 2) -> str:
-    """ "0.66", "−6.90"; what is rounded to nothing has no sign."""
+    """ "0.66", "−6.90"; what is rounded to nothing has no sign. A dash for NaN."""
+    if math.isnan(value):
+        return DASH
     text = f"{value:.{digits}f}"
     return (text if text.strip("-0.") else text.removeprefix("-")).replace("-", "−")
 

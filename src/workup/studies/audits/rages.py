@@ -40,7 +40,8 @@ from workup.environments.exams.rages import (
 from workup.report.sheets import Sheet
 from workup.rl.running import run_to_end
 from workup.roles.judges.exact import DIFFERENCE
-from workup.studies.base.result import DASH, Result, Section, percent, sheet
+from workup.runs.words import decimal
+from workup.studies.base.result import Result, Section, percent, sheet
 from workup.studies.base.task import Study, StudySettings, StudyTask
 
 WING = "clinic:pathology"
@@ -305,10 +306,10 @@ class RagesAudit(Result):
                     row.configuration if row.whole else f"  {row.source or row.markers}"
                 ),
                 "n": lambda row: row.n,
-                "answered %": lambda row: _hundredths(row.answered),
+                "answered %": lambda row: decimal(100 * row.answered, 1),
                 "right %": lambda row: percent(row.right),
-                "expected": lambda row: _hundredths(row.expected),
-                "typical %": lambda row: _hundredths(row.typical.mean),
+                "expected": lambda row: decimal(100 * row.expected, 1),
+                "typical %": lambda row: decimal(100 * row.typical.mean, 1),
             },
             bold=lambda row: row.whole,
         )
@@ -360,10 +361,6 @@ def _expected(said: Sequence[OrderResult]) -> float:
         else:
             return math.nan
     return float(np.mean(chances)) if chances else math.nan
-
-
-def _hundredths(share: float) -> str:
-    return DASH if math.isnan(share) else f"{100 * share:.1f}"
 
 
 def _probe(case: Case, column: int, telling: bool) -> Probe:

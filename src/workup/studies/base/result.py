@@ -21,6 +21,7 @@ from workup.report.rendering import render
 from workup.report.sheets import Sheet
 from workup.runs.files import clear_errors, write_whole
 from workup.runs.machine import origin, versions
+from workup.runs.words import DASH, decimal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 R = TypeVar("R")
 Cell = str | int | Estimate
-DASH = "–"
 INTERVALS = "Means over cases with 95\u00a0% intervals (bootstrap by case)."
 STARRED = "*: the interval leaves out 0."
 QUOTED = 5  # reasons of failures, the commonest first
@@ -197,22 +197,15 @@ def left_out(reasons: Mapping[str, int]) -> list[str]:
 
 def plain(estimate: Estimate, digits: int = 2) -> str:
     """ "0.62 [0.55, 0.69]"; a dash for what is undefined."""
-    if isnan(estimate.mean):
-        return DASH
-    ends = (
-        ""
-        if isnan(estimate.low)
-        else f" [{_number(estimate.low, digits)}, {_number(estimate.high, digits)}]"
-    )
-    return _number(estimate.mean, digits) + ends
+    low, high = (decimal(end, digits) for end in (estimate.low, estimate.high))
+    ends = "" if isnan(estimate.low) else f" [{low}, {high}]"
+    return decimal(estimate.mean, digits) + ends
 
 
 def signed(estimate: Estimate, digits: int = 2) -> str:
     """A difference: "+0.07 [0.01, 0.13] *", starred where the interval leaves out 0."""
-    if isnan(estimate.mean):
-        return DASH
     plus = "+" if round(estimate.mean, digits) > 0 else ""
-    return f"{plus}{plain(estimate, digits)}{' *' if clear(estimate) else ''}"
+    return f"{plus}{plain(estimate, digits)}{' *' if estimate.clear else ''}"
 
 
 def percent(share: Estimate) -> str:
@@ -223,13 +216,3 @@ def percent(share: Estimate) -> str:
         f"{100 * value:.1f}".removesuffix(".0") for value in (share.mean, share.low, share.high)
     )
     return f"{mean} [{low}, {high}]"
-
-
-def clear(estimate: Estimate) -> bool:
-    """Whether the interval leaves out 0."""
-    return estimate.low > 0 or estimate.high < 0
-
-
-def _number(value: float, digits: int) -> str:
-    text = f"{value:.{digits}f}"
-    return (text if text.strip("-0.") else text.removeprefix("-")).replace("-", "−")

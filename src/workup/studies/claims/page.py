@@ -195,7 +195,7 @@ def decided(found: Sequence[ClaimFinding]) -> Sheet:
             (
                 claim.id,
                 each.verdict,
-                gap_text(name, gap.as_json()),
+                gap_text(name, gap),
                 DASH if each.need is None else number(name, each.need * each.target),
                 DASH if (paper := towards(claim)) is None else signed(name, paper),
                 f"{number(name, each.ours)}, {number(name, each.theirs)}",
