@@ -1,4 +1,4 @@
-"""Connections of the retrieval server that cannot be kept open by a request that never comes whole.
+"""Servers whose connections a request that never comes whole cannot keep open.
 
 uvicorn has no limit on how long a request may take to arrive. Here a connection that waits for one
 is closed after a while, and when there are too many of them the oldest makes room.
@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from socket import IPPROTO_TCP, TCP_NODELAY
-from typing import ClassVar, Literal
+from socket import AF_INET, AF_INET6, IPPROTO_TCP, TCP_NODELAY, create_server, socket
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import h11
+from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from workup.core.errors import UserError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 Phase = Literal["head", "body", "answer"]
 LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -84,10 +90,32 @@ class Bounded(H11Protocol):
         self.transport.close()
 
 
-def bounded(head: float, body: float, most: int) -> type[H11Protocol]:
-    """A protocol for uvicorn: `head` and `body` are seconds that these may take to arrive.
+def server(app: ASGIApp, head: float, body: float, most: int) -> Server:
+    """`app` as a uvicorn server, on sockets that `run` gets.
 
-    At most `most` connections may be waiting for a request or its rest.
+    `head` and `body` are the seconds that these parts of a request may take to arrive. At most
+    `most` connections may be waiting for a request or its rest.
     """
     limits = {"seconds": {"head": head, "body": body}, "most": most, "waiting": {}}
-    return type("Limited", (Bounded,), limits)
+    return Server(
+        Config(
+            app,
+            http=type("Limited", (Bounded,), limits),
+            ws="none",
+            log_level="error",
+            access_log=False,
+            server_header=False,
+        )
+    )
+
+
+def listening(host: str, port: int) -> socket:
+    """A socket at the address; port 0 takes a free one. Raises UserError where none can be had."""
+    family = AF_INET6 if ":" in host else AF_INET
+    try:
+        return create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise UserError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port (0 takes a "
+            "free one)"
+        ) from error

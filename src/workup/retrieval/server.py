@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError
 
 from workup.core.case import Passage
-from workup.core.errors import UserError, WorkupError
+from workup.core.errors import WorkupError
 from workup.core.extras import wanted
 from workup.retrieval import words
 from workup.retrieval.batching import BatchedRetriever
@@ -310,19 +310,12 @@ def server(
     names: Collection[str] = (),
 ) -> Server:
     """The service as a uvicorn server, on sockets that `run` gets."""
-    uvicorn = wanted("uvicorn")
-    from workup.retrieval.connections import bounded
+    wanted("uvicorn")
+    from workup.retrieval import connections
 
     limits = service.limits
-    return uvicorn.Server(  # type: ignore[no-any-return]
-        uvicorn.Config(
-            application(service, report, names),
-            http=bounded(limits.head, limits.body, limits.waiting),
-            ws="none",
-            log_level="error",
-            access_log=False,
-        )
-    )
+    app = application(service, report, names)
+    return connections.server(app, limits.head, limits.body, limits.waiting)
 
 
 def serve(
@@ -343,23 +336,16 @@ def serve(
 
     def report(failure: Exception | None) -> None:
         if failure is None:
-            print(
-                f"http://{place}:{listening.getsockname()[1]}/retrieve", file=sys.stderr, flush=True
-            )
+            print(f"http://{place}:{sock.getsockname()[1]}/retrieve", file=sys.stderr, flush=True)
         else:
             failures.append(failure)
             running.should_exit = True
 
     running = server(Service(load, limits), report, (host, *names))
     place = f"[{host}]" if ":" in host else host
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
-        raise UserError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port"
-        ) from error
-    with listening:
-        running.run(sockets=[listening])
+    from workup.retrieval.connections import listening
+
+    with listening(host, port) as sock:
+        running.run(sockets=[sock])
     for failure in failures:
         raise failure
