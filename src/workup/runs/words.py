@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pydantic import ByteSize
+
 from workup.core.statistics import Estimate
 from workup.metrics.known import ALWAYS, metric, shown
 from workup.metrics.metric import Where
@@ -133,3 +135,8 @@ def duration(seconds: float) -> str:
     whole = max(0, round(seconds))
     hours, minutes = divmod(whole // 60, 60)
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def size(count: int) -> str:
+    """Bytes, as "12 B" and "1.5 GB"."""
+    return ByteSize(count).human_readable(decimal=True, separator=" ")
