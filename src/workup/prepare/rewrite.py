@@ -67,7 +67,7 @@ class Rewritten(ClosedModel):
 
 async def apply(case: Case, aids: Aids) -> Outcome:
     settings: RewriteSettings = aids.settings
-    facts = (*case.given, *case.truth.facts)
+    facts = case.all_facts
     sections = [
         ("text", case.presentation),
         ("question", case.question),
@@ -142,8 +142,7 @@ def _rewritten(case: Case, made: Rewritten) -> Case:
     """
     texts = {finding.number: finding.text.strip() for finding in made.findings}
     facts = [
-        replace(fact, item="", text=texts[n])
-        for n, fact in enumerate((*case.given, *case.truth.facts), start=1)
+        replace(fact, item="", text=texts[n]) for n, fact in enumerate(case.all_facts, start=1)
     ]
     given, hidden = facts[: len(case.given)], facts[len(case.given) :]
     answers = [answer.strip() for answer in made.answers]

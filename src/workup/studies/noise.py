@@ -255,7 +255,7 @@ def noise(case: Case, pool: Sequence[Case], own: Sequence[Fact], settings: Setti
             Fact(f"noise{place}", "", texts_of[place])
             for place in rng.permutation(len(texts_of))[:wanted].tolist()
         ]
-    own_facts = (*case.given, *case.truth.facts)
+    own_facts = case.all_facts
     items = {fact.item for fact in own_facts if fact.item}
     texts = {normalise(fact.text) for fact in own_facts}
     found: list[Fact] = []

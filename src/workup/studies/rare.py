@@ -310,7 +310,7 @@ class Ranking:
 
         A disease without annotated findings is not ranked.
         """
-        facts = (*case.given, *case.truth.facts)
+        facts = case.all_facts
         present = tuple(fact.id for fact in facts)
         found: dict[tuple[str, str], TruthRank] = {}
         passages = by_words(self._index, (fact.item for fact in facts))
