@@ -141,8 +141,8 @@ def _facts(run: Run, lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, 
             )
             yield "Scoring for the reward", f"{100 * taken / whole:.1f} % of the time of its steps"
     yield from (("Note", note) for note in config.get("notes") or ())
-    if versions.get("started"):
-        yield "Started", str(versions["started"]).replace("T", " ").replace("+00:00", " UTC")
+    if run.started:
+        yield "Started", run.started
     if versions.get("processor"):
         yield "Machine", _machine(versions)
 

@@ -442,7 +442,7 @@ def build(run: Run, *, transcripts: bool = False) -> Path:
             if (changed := ", ".join(f"{name}={each}" for name, each in flat(exam["settings"])))
             else {}
         ),
-        "Started": str(run.versions.get("started", ""))[:16].replace("T", " "),
+        "Started": run.started[:16],
     }
     content = {
         "title": f"Exam of {facts['Models']}",

@@ -345,13 +345,12 @@ def build(run: Run) -> Path:
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
-    started = str(run.versions.get("started", "")).replace("T", " ").replace("+00:00", " UTC")
     facts = {
         "Run": run.name,
         "Suite": str(run.config["suite"]),
         "Benchmarks": str(len(run.config["benchmarks"])),
         "Seed": str(run.seed),
-        "Started": started,
+        "Started": run.started,
     }
     return [(name, text) for name, text in facts.items() if text]
 
