@@ -19,9 +19,9 @@ An interval by case says nothing about another training seed: `workup.core.cross
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Any
 
 import numpy as np
@@ -341,6 +341,12 @@ def _class_means(sums: Floats, counts: Floats, groups: Ints, index: Ints) -> Flo
     )
     means = np.divide(total, count, out=np.full(shape, np.nan), where=count > 0)
     return _mean_of_known(means, axis=1)
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are defined; None if none is."""
+    known = [each for each in values if each is not None]
+    return fmean(known) if known else None
 
 
 def _mean_of_known(values: Floats, axis: int) -> Floats:

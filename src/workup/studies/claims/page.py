@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from workup.core.crossed import Decision, adjusted, wrong_by_chance
+from workup.core.statistics import mean_of
 from workup.metrics.known import metric
 from workup.report import curves
 from workup.report.plotting import (
@@ -30,7 +31,7 @@ from workup.report.tables import chance, gap_text, signed
 from workup.runs.words import DASH, duration, number
 from workup.studies.base.result import Result, Section
 from workup.studies.claims import TRAINED, Claim, ScaleName
-from workup.studies.claims.decided import OWN, ClaimFinding, Ended, mean_of
+from workup.studies.claims.decided import OWN, ClaimFinding, Ended
 
 if TYPE_CHECKING:
     from rich.console import Console
