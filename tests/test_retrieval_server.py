@@ -29,7 +29,7 @@ from serving import free_port
 from waiting import HANG, until
 from werkzeug import Request, Response
 
-from workup.core.case import Passage
+from workup.core.case import Document, Passage
 from workup.core.errors import RolloutError, UserError
 from workup.retrieval import calls, local, open_retriever
 from workup.retrieval.batching import BatchedRetriever
@@ -284,6 +284,33 @@ def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_beginning(librar
         assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in accepted)
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_slow_reader_gets_its_whole_answer_and_one_that_stops_does_not(reads: bool) -> None:
+    index = Index.of(Document(f"d{n}", "", "fever " + 250 * f"{n:032} ") for n in range(100))
+    body = json.dumps({"queries": 16 * ["fever"], "topk": 100}).encode()
+    limits = Limits(head=HANG)
+    with both(Service(lambda: index, limits)) as (url, server), socket.socket() as reader:
+        ready(url)
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+        reader.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+        reader.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        answer, port = bytearray(reader.recv(1000)), reader.getsockname()[1]
+        whole = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        accepted: list[Any] = list(server.server_state.connections)
+        (one,) = (each for each in accepted if each.client[1] == port)
+        until(lambda: one.phase == "head")
+        for _ in range(3 if reads else 1):  # as when the time is over
+            assert (left := one.transport.get_write_buffer_size())
+            while reads and one.transport.get_write_buffer_size() >= left:
+                answer += reader.recv(2**16)
+            one.loop.call_soon_threadsafe(one.look)
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), one.loop).result(HANG)
+        with suppress(ConnectionResetError):
+            while len(answer) < whole and (more := reader.recv(2**16)):
+                answer += more
+        assert (len(answer) >= whole) == reads
+
+
 # What it takes
 
 
@@ -433,7 +460,18 @@ def test_passing_faults_are_retried(faults: list[Response], tries: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{}, {"result": 3}, {"result": [[]]}, {"result": [[{"document": {}}], []]}, [1]]
+    "said",
+    [
+        {},
+        {"result": 3},
+        {"result": [[]]},
+        {"result": [[{"document": {}}], []]},
+        [1],
+        *(
+            {"result": [[{"document": {"contents": "x"}, "score": score}], []]}
+            for score in (10**400, float("nan"), float("inf"))
+        ),
+    ],
 )
 def test_another_protocol_is_named(said: object) -> None:
     with HTTPServer() as other:
@@ -451,6 +489,15 @@ def test_search_r1s_own_server_is_understood() -> None:
             [Passage("3", "A disease.\nOf joints.", "Gout", 7.5)]
         ]
         assert other.log[0][0].json == {"queries": ["a"], "topk": 1, "return_scores": True}
+
+
+def test_a_passage_from_elsewhere_can_be_written() -> None:
+    document = {"id": "3\ud800", "title": "Gout\x00", "text": "A \udfffdisease."}
+    with HTTPServer() as other:
+        found = {"result": [[{"document": document, "score": 1}]]}
+        other.expect_request("/retrieve").respond_with_json(found)
+        ((passage,),) = Remote(other.url_for("")).find(["a"], 1)
+    assert (passage.id, passage.title, passage.text) == ("3 ", "Gout ", "A  disease.")
 
 
 def test_a_refusal_is_not_repeated() -> None:

@@ -37,6 +37,8 @@ class Bounded(H11Protocol):
 
     phase: Phase = "answer"
     timer: asyncio.TimerHandle | None = None
+    unread: int = 0
+    """Bytes of answers that the client had not taken at the last look."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -70,7 +72,8 @@ class Bounded(H11Protocol):
         if phase == "answer":
             return
         self.waiting[self] = None
-        self.timer = self.loop.call_later(self.seconds[phase], self.end)
+        self.unread = self.transport.get_write_buffer_size()
+        self.timer = self.loop.call_later(self.seconds[phase], self.look)
         if len(self.waiting) > self.most:
             next(iter(self.waiting)).end()
 
@@ -78,6 +81,15 @@ class Bounded(H11Protocol):
         self.waiting.pop(self, None)
         if self.timer is not None:
             self.timer.cancel()
+
+    def look(self) -> None:
+        """Ends what has lasted too long, unless the client has read more of an answer since."""
+        left = self.transport.get_write_buffer_size()
+        if left < self.unread:
+            self.unread = left
+            self.timer = self.loop.call_later(self.seconds[self.phase], self.look)
+        else:
+            self.end()
 
     def end(self) -> None:
         """Closes the connection; whoever sent a part of a request is told why."""
