@@ -28,6 +28,7 @@ _HOW = {
     "version": "the prompts",
     "settings": "the settings",
 }
+_BEGINS = b'{"step": "'  # of every journal
 
 
 class Journal:
@@ -64,7 +65,7 @@ class Journal:
             raise
 
     def _read(self, header: dict[str, Any]) -> dict[str, Any]:
-        """The header in the file, or `header`, newly written.
+        """The header in the file, or `header`, newly written where nothing is finished yet.
 
         An incomplete last line is cut off.
         """
@@ -72,6 +73,10 @@ class Journal:
         read = iter(lambda: self._reader.readline(_LONGEST + 1), b"")
         for number, line in enumerate(read, start=1):
             if not line.endswith(b"\n") and len(line) <= _LONGEST:
+                if number == 1 and line[: len(_BEGINS)] != _BEGINS[: len(line)]:
+                    raise UserError(
+                        f"{self.path} is no journal of a preparation; choose another --out"
+                    )
                 break
             entry = self._parse(line, number)
             if known is None:
@@ -80,7 +85,8 @@ class Journal:
                 self._places[entry["id"]] = entry["digest"], offset
             offset += len(line)
         self._file.truncate(offset)
-        if known is None:
+        if not self._places and (known is None or _differing(known, header)):
+            self._file.truncate(0)  # of a call that finished no case
             self._append(header)
             return header
         self._compare(known, header)
@@ -109,13 +115,12 @@ class Journal:
         return entry
 
     def _compare(self, known: Mapping[str, Any], header: Mapping[str, Any]) -> None:
-        for key, what in _HOW.items():
-            if known.get(key) != header[key]:
-                raise UserError(
-                    f"{self.path} was begun with {what} {_short(known.get(key))}, not "
-                    f"{_short(header[key])}: one file is made in one way. Take another --out, or "
-                    f"delete {self.path} to begin anew"
-                )
+        for key in _differing(known, header):
+            raise UserError(
+                f"{self.path} was begun with {_HOW[key]} {_short(known.get(key))}, not "
+                f"{_short(header[key])}: one file is made in one way. Take another --out, or "
+                f"delete {self.path} to begin anew"
+            )
 
     def has(self, id: str, digest: str) -> bool:
         """Whether this very case is finished."""
@@ -171,6 +176,11 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _differing(known: Mapping[str, Any], header: Mapping[str, Any]) -> list[str]:
+    """What is said otherwise of how the file is made."""
+    return [key for key in _HOW if known.get(key) != header[key]]
 
 
 def _short(value: object) -> str:
