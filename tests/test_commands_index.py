@@ -91,6 +91,14 @@ def test_quality_is_measured_by_hand(folder: Path, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("library", ["clinic:xs", "http://127.0.0.1:9", "clinic:xs + http://h"])
+def test_only_a_folder_has_kinds(library: str, tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text('{"id": 1, "query": "x", "relevant": ["d"]}\n')
+    for words in (("search", library, "fever"), ("evaluate", library, tmp_path / "q.jsonl")):
+        with pytest.raises(UserError, match="--kind dense: it chooses .* is none; leave it out"):
+            run(*words, "--kind", "dense")
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -197,7 +205,8 @@ def test_measures_beside_scikit_learn(found: list[int], relevant: set[int]) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--kind", "dense"], "needs encoder"),
+        (["--kind", "dense"], "needs --encoder"),
+        (["--kind", "sparse"], "needs --sparse-encoder"),
         (["--kind", "bm52"], "--kind 'bm52'"),
         (["--language", "klingon"], "klingon"),
         (["--text-field", "body"], "no field body"),

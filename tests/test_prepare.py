@@ -832,6 +832,10 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
             ["criticality", "--cases", "bare.jsonl", "--out", "o.jsonl", "--model", "exact"],
             "give --model instead of exact",
         ),
+        (
+            ["graphs", "--cases", "cases.jsonl", "--out", "o.jsonl", "--model", "exact", "most=3"],
+            "the exact way of the step graphs has no setting most",
+        ),
     ],
 )
 def test_the_command_says_what_is_wrong(
