@@ -280,7 +280,7 @@ def test_a_file_of_somebody_else_is_left_as_it_is(tmp_path: Path, text: str) -> 
     path = tmp_path / "a.journal"
     path.write_text(text)
     header = {"step": "facts", "model": "m", "version": "1", "settings": {}, "started": "today"}
-    with pytest.raises(UserError, match="a.journal is no journal of a preparation"):
+    with pytest.raises(UserError, match=r"a\.journal is no journal of a preparation"):
         Journal(path, header)
     assert path.read_text() == text
 

@@ -406,6 +406,7 @@ def test_a_stream_starts_anywhere(folder: Path) -> None:
     assert list(store.stream(folder)) == passages
     assert list(store.stream(folder, 5_990)) == passages[5_990:]
     assert not list(store.stream(folder, len(passages)))
+    assert not list(store.stream(folder, len(passages) + 7))
 
 
 BUILD = """

@@ -34,6 +34,7 @@ from workup.core.errors import RolloutError, UserError
 from workup.retrieval import calls, local, open_retriever
 from workup.retrieval.batching import BatchedRetriever
 from workup.retrieval.calls import Caller
+from workup.retrieval.connections import listening
 from workup.retrieval.index import Index
 from workup.retrieval.opensearch import OpenSearch
 from workup.retrieval.remote import Remote
@@ -92,7 +93,9 @@ def library() -> Index:
 
 @pytest.fixture(scope="module")
 def server(library: Index) -> Iterator[str]:
-    with running(Service(lambda: library, Limits(queries=8, topk=20, bytes=20_000))) as url:
+    with running(
+        Service(lambda: library, Limits(queries=8, topk=20, passages=100, bytes=20_000))
+    ) as url:
         ready(url)
         yield url
 
@@ -130,6 +133,7 @@ def test_a_client_finds_what_the_index_finds(server: str, library: Index) -> Non
         (b"[" * 15_000, 422, "no JSON"),
         ({"queries": ["a"], "topk": 21}, 422, "at most 20"),
         ({"queries": ["a"] * 9}, 422, "at most 8"),
+        ({"queries": ["a"] * 6, "topk": 20}, 422, "at most 100 passages"),
         ({"queries": ["a" * 30_000]}, 413, "20000 bytes"),
     ],
 )
@@ -300,7 +304,8 @@ def test_a_slow_reader_gets_its_whole_answer_and_one_that_stops_does_not(reads: 
         (one,) = (each for each in accepted if each.client[1] == port)
         until(lambda: one.phase == "head")
         for _ in range(3 if reads else 1):  # as when the time is over
-            assert (left := one.transport.get_write_buffer_size())
+            left = one.transport.get_write_buffer_size()
+            assert left
             while reads and one.transport.get_write_buffer_size() >= left:
                 answer += reader.recv(2**16)
             one.loop.call_soon_threadsafe(one.look)
@@ -565,6 +570,7 @@ class Cluster:
         self.shape: dict[str, Any] = {}
         self.documents: dict[str, dict[str, Any]] = {}
         self.refuse = False
+        self.busy: set[str] = set()  # rows that are refused once
         server.expect_request(re.compile("/.*")).respond_with_handler(self._answer)
 
     def _answer(self, request: Request) -> Response:
@@ -577,6 +583,7 @@ class Cluster:
         }
         acts |= {
             "/notes/_refresh": lambda _: {},
+            "/notes/_mapping": lambda _: {"notes": {"mappings": self.shape["mappings"]}},
             "/notes/_count": lambda _: {"count": len(self.documents)},
         }
         if request.path.startswith("/notes/_") and not self.shape:
@@ -597,8 +604,12 @@ class Cluster:
                 "errors": True,
                 "items": [{"index": {"error": {"type": "mapper_parsing_exception"}}}],
             }
-        self.documents |= {action["index"]["_id"]: source for action, source in pairs}
-        return {"errors": False, "items": [{"index": {"status": 201}} for _ in pairs]}
+        busy, self.busy = self.busy, set()
+        rows = {action["index"]["_id"]: source for action, source in pairs}
+        self.documents |= {id: source for id, source in rows.items() if id not in busy}
+        full = {"status": 429, "error": {"type": "rejected_execution_exception"}}
+        items = [{"index": full if id in busy else {"status": 201}} for id in rows]
+        return {"errors": bool(busy), "items": items}
 
     def _msearch(self, lines: list[Any]) -> dict[str, Any]:
         return {"responses": [self._search(body) for body in lines[1::2]]}
@@ -659,10 +670,77 @@ def test_opensearch_by_its_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
             OpenSearch.open(name).push(lambda start: [Passage("q", "")])
 
 
-@pytest.mark.parametrize("address", ["file:///etc/passwd", "http://", "x", "ftp://h/"])
+def test_rows_that_opensearch_refuses_for_now_are_sent_again() -> None:
+    shelf = [Passage(f"p{i}", f"text{i}") for i in range(20)]
+    with HTTPServer() as other:
+        cluster = Cluster(other)
+        cluster.busy = {"3", "7"}
+        library = OpenSearch.open(f"{other.url_for('')}#notes")
+        assert library.push(lambda start: shelf[start:]) == 20
+        assert {int(id): row["id"] for id, row in cluster.documents.items()} == {
+            row: f"p{row}" for row in range(20)
+        }
+        sent = [
+            [json.loads(line)["index"]["_id"] for line in request.data.splitlines()[::2]]
+            for request, _ in other.log
+            if request.path.endswith("_bulk")
+        ]
+        assert list(map(len, sent)) == [20, 2]
+        # A hole that an earlier call left is filled by the next one, and a count that is not that
+        # of the passages is an error.
+        del cluster.documents["5"]
+        assert library.push(lambda start: shelf[start:]) == 20
+        cluster.documents["x"] = {}
+        with pytest.raises(RolloutError, match=r"holds 21 passages .* and 20 were sent"):
+            library.push(lambda start: shelf[start:])
+
+
+def test_one_index_of_opensearch_holds_the_passages_of_one_corpus() -> None:
+    with HTTPServer() as other:
+        cluster = Cluster(other)
+        library = OpenSearch.open(f"{other.url_for('')}#notes")
+        assert library.push(lambda start: [Passage("p", "x")][start:], corpus="a") == 1
+        for more in ({"corpus": "b"}, {"corpus": "a", "language": "german"}):
+            with pytest.raises(UserError, match=r"'notes' of .* holds other passages"):
+                library.push(lambda start: [Passage("q", "y")], **more)  # type: ignore[arg-type]
+        assert [row["id"] for row in cluster.documents.values()] == ["p"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("file:///etc/passwd", "http://", "x", "ftp://h/"),
+        *("http://[::1:8000", "http://localhost:80a0", "http://h:99999", "http://h:0"),
+    ],
+)
 def test_only_addresses_of_the_web(address: str) -> None:
-    with pytest.raises(UserError, match="address"):
+    with pytest.raises(UserError, match="address") as caught:
         Caller(address)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_page_of_the_web_is_no_library() -> None:
+    with HTTPServer() as other:
+        other.expect_request("/retrieve").respond_with_data("<html>\nWelcome</html>")
+        with pytest.raises(UserError, match="it sends no JSON, but '<html> Welcome"):
+            Remote(other.url_for(""), patient=False).find(["a"], 1)
+        assert len(other.log) == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("", "--host is empty"),
+        ("nowhere.invalid", "choose another --host"),
+        ("192.0.2.1", "choose another --host"),  # an address of no machine (RFC 5737)
+        ("a" * 64 + ".x", "choose another --host"),
+        ("127.0.0.1", "choose another --port"),
+    ],
+)
+def test_where_it_cannot_listen_is_said_of_the_right_option(host: str, said: str) -> None:
+    with listening("127.0.0.1", 0) as taken, pytest.raises(UserError, match=said) as caught:
+        listening(host, taken.getsockname()[1])
+    assert "\n" not in str(caught.value)
 
 
 def test_an_index_in_opensearch_has_a_name_that_cannot_lead_elsewhere() -> None:

@@ -23,7 +23,7 @@ from workup.environments.exams.rages import ExamSimulator, RagesSettings
 from workup.retrieval import bm25, dense, open_retriever, sparse, store
 from workup.retrieval.elsewhere import push
 from workup.retrieval.fusion import DEPTH
-from workup.retrieval.index import Index, IndexSettings, build, damages
+from workup.retrieval.index import Index, IndexSettings, build, damages, manifest
 
 pytest.importorskip("sentence_transformers")
 pytest.importorskip("faiss")
@@ -284,6 +284,11 @@ def test_qdrant_finds_what_the_folder_finds(folder: Path, tmp_path: Path) -> Non
     target = f"qdrant:{tmp_path / 'store'}#notes"
     assert push(folder, target) == len(TEXTS)
     assert push(folder, target) == len(TEXTS)  # nothing twice
+    (tmp_path / "other.jsonl").write_text('{"text": "gout"}\n')
+    like = manifest(folder)["settings"].model_copy(update={"kinds": ("dense",)})
+    build([tmp_path / "other.jsonl"], tmp_path / "other", like)
+    with pytest.raises(UserError, match="collection 'notes' holds another index"):
+        push(tmp_path / "other", target)
     library = open_retriever(target)
 
     async def ask() -> list[Sequence[Passage]]:

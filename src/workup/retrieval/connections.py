@@ -7,6 +7,7 @@ is closed after a while, and when there are too many of them the oldest makes ro
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Mapping
 from socket import AF_INET, AF_INET6, IPPROTO_TCP, TCP_NODELAY, create_server, socket
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -123,11 +124,15 @@ def server(app: ASGIApp, head: float, body: float, most: int) -> Server:
 
 def listening(host: str, port: int) -> socket:
     """A socket at the address; port 0 takes a free one. Raises UserError where none can be had."""
+    if not host:  # the system takes it for every address
+        raise UserError("--host is empty; type an address, as in --host 127.0.0.1")
     family = AF_INET6 if ":" in host else AF_INET
     try:
         return create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        reason = str(getattr(error, "strerror", error)).partition(" (while")[0]
+        taken = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
+        other = "--port (0 takes a free one)" if taken else "--host, an address of this machine"
         raise UserError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port (0 takes a "
-            "free one)"
+            f"cannot listen on {host}:{port}: {reason}; choose another {other}"
         ) from error

@@ -51,7 +51,9 @@ def _judged(row: Mapping[str, Any], file: Path, number: int) -> Judged:
         raise UserError(
             f"{file}, line {number}: a line is {{'id': …, 'query': …, 'relevant': [document ids]}}"
         )
-    return Judged(str(row["id"]), row["query"], frozenset(words.plain(str(name)) for name in relevant))
+    return Judged(
+        str(row["id"]), row["query"], frozenset(words.plain(str(name)) for name in relevant)
+    )
 
 
 def document(passage: str, named: Container[str] = ()) -> str:
