@@ -69,7 +69,8 @@ class Journal:
 
         An incomplete last line is cut off.
         """
-        known, offset = None, 0
+        known: dict[str, Any] = {}
+        offset = 0
         read = iter(lambda: self._reader.readline(_LONGEST + 1), b"")
         for number, line in enumerate(read, start=1):
             if not line.endswith(b"\n") and len(line) <= _LONGEST:
@@ -79,13 +80,13 @@ class Journal:
                     )
                 break
             entry = self._parse(line, number)
-            if known is None:
+            if number == 1:
                 known = entry
             else:
                 self._places[entry["id"]] = entry["digest"], offset
             offset += len(line)
         self._file.truncate(offset)
-        if not self._places and (known is None or _differing(known, header)):
+        if not self._places and _differing(known, header):
             self._file.truncate(0)  # of a call that finished no case
             self._append(header)
             return header
