@@ -249,7 +249,7 @@ class _Seen:
         self._patients.add(digest)
 
     def add(self, case: CaseLine) -> None:
-        for fact in case.all_facts:
+        for fact in (*case.given, *case.truth.facts):
             if fact.item:
                 self.items.setdefault(fact.item, fact.kind)
             if len(self.texts) <= _PHRASES:
