@@ -76,13 +76,19 @@ def prepare(
     opened = open_input(
         cases, split=split, limit=limit, seed=seed, reports=loaded.from_reports, strict=strict
     )
-    if limit is None and (count := len(opened)) > UNASKED:  # they cost much
+    if limit is None:
+        _check_few(cases, len(opened))
+    _run(Job(step, opened, out, model, settings, concurrency), config, budget, replay)
+    print(*opened.source.notes, sep="\n", file=sys.stderr)
+
+
+def _check_few(cases: str, count: int) -> None:
+    """Raises UserError for many cases without a limit: they cost much, so it has to be given."""
+    if count > UNASKED:
         raise UserError(
             f"{cases} has {count:,} cases: say how many to prepare, as in --limit 100 "
             f"(--limit {count} is all of them)"
         )
-    _run(Job(step, opened, out, model, settings, concurrency), config, budget, replay)
-    print(*opened.source.notes, sep="\n", file=sys.stderr)
 
 
 def _run(job: Job, config: Path | None, budget: float | None, replay: bool) -> None:

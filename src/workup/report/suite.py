@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from os.path import relpath
 from pathlib import Path
 from typing import Any
@@ -260,14 +260,9 @@ def leads(found: Mapping[str, Any]) -> Sheet | None:
     doctors = {label: each["lead"] for label, each in found["doctors"].items() if "lead" in each}
     if not doctors:
         return None
+    told = partial(tables.gap_text, "accuracy", starred=True)
     rows = [
-        [
-            name,
-            *(
-                tables.gap_text("accuracy", tables.level(lead, name), starred=True)
-                for lead in doctors.values()
-            ),
-        ]
+        [name, *(told(tables.level(lead, name)) for lead in doctors.values())]
         for name, _, _ in lines(found, "accuracy")
     ]
     title = f"difference in accuracy to {next(iter(found['doctors']))}, paired by case"
