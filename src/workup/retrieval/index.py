@@ -99,7 +99,11 @@ def build(
     """
     files = corpus.files(corpora)
     names = corpus.Fields(settings.id_fields, settings.title_fields, settings.text_fields)
-    _open_models(settings)
+    # Encoders are opened first: a wrong one is told before hours of work.
+    if "dense" in settings.kinds:
+        dense.empty_codes(dense.Encoder(settings.encoder).dimension, settings.factory)
+    if "sparse" in settings.kinds:
+        sparse.SparseEncoder(settings.sparse_encoder)
     try:
         _plan(out, files, settings)
         with _alone(out):
@@ -112,14 +116,6 @@ def build(
         raise UserError(
             f"cannot write {out}: {reason}; mend that and type the command again: it goes on"
         ) from error
-
-
-def _open_models(settings: IndexSettings) -> None:
-    """Opens the encoders, so that a wrong one is told before hours of work. Raises UserError."""
-    if "dense" in settings.kinds:
-        dense.empty_codes(dense.Encoder(settings.encoder).dimension, settings.factory)
-    if "sparse" in settings.kinds:
-        sparse.SparseEncoder(settings.sparse_encoder)
 
 
 def _store(

@@ -248,10 +248,10 @@ class Service:
 
 def _written(found: Sequence[Sequence[Passage]], scored: bool) -> bytes:
     """The answer as JSON, made query by query: `json` lets no other thread run within a call."""
-    results = [
-        json.dumps([_hit(one, scored) for one in passages], ensure_ascii=False, allow_nan=False)
-        for passages in found
-    ]
+    results = []
+    for passages in found:
+        hits = [_hit(passage, scored) for passage in passages]
+        results.append(json.dumps(hits, ensure_ascii=False, allow_nan=False))
     return f'{{"result": [{", ".join(results)}]}}'.encode()
 
 
