@@ -86,12 +86,17 @@ class Journal:
                 self._places[entry["id"]] = entry["digest"], offset
             offset += len(line)
         self._file.truncate(offset)
-        if not self._places and _differing(known, header):
+        other = next((key for key in _HOW if known.get(key) != header[key]), None)
+        if other and self._places:
+            raise UserError(
+                f"{self.path} was begun with {_HOW[other]} {_short(known.get(other))}, not "
+                f"{_short(header[other])}: one file is made in one way. Take another --out, or "
+                f"delete {self.path} to begin anew"
+            )
+        if other:
             self._file.truncate(0)  # of a call that finished no case
             self._append(header)
-            return header
-        self._compare(known, header)
-        return known
+        return header if other else known
 
     def _parse(self, line: bytes, number: int) -> dict[str, Any]:
         """The header, which is line 1, or a finished case. Raises UserError for any other line."""
@@ -114,14 +119,6 @@ class Journal:
                 f"{self.path}, line {number}: this line is damaged ({problem}); {rest}"
             ) from error
         return entry
-
-    def _compare(self, known: Mapping[str, Any], header: Mapping[str, Any]) -> None:
-        for key in _differing(known, header):
-            raise UserError(
-                f"{self.path} was begun with {_HOW[key]} {_short(known.get(key))}, not "
-                f"{_short(header[key])}: one file is made in one way. Take another --out, or "
-                f"delete {self.path} to begin anew"
-            )
 
     def has(self, id: str, digest: str) -> bool:
         """Whether this very case is finished."""
@@ -177,11 +174,6 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _differing(known: Mapping[str, Any], header: Mapping[str, Any]) -> list[str]:
-    """What is said otherwise of how the file is made."""
-    return [key for key in _HOW if known.get(key) != header[key]]
 
 
 def _short(value: object) -> str:
