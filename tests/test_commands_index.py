@@ -21,6 +21,7 @@ from werkzeug import Request, Response
 
 from workup.cli.index import app
 from workup.core import extras
+from workup.core.case import Passage
 from workup.core.errors import UserError
 
 
@@ -88,9 +89,43 @@ def test_quality_is_measured_by_hand(folder: Path, tmp_path: Path) -> None:
         ["index", name, "0.500", "0.095", "to", "0.905", "2"]
         for name in ("nDCG@10", "Recall@5", "MRR")
     ]
-    (tmp_path / "queries.jsonl").write_text('{"query": "x"}\n')
-    with pytest.raises(UserError, match=r"queries\.jsonl, line 1"):
-        run("evaluate", folder, tmp_path / "queries.jsonl")
+
+
+@pytest.mark.parametrize("library", ["clinic:xs", "http://127.0.0.1:9", "clinic:xs + http://h"])
+def test_only_a_folder_has_kinds(library: str, tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text('{"id": 1, "query": "x", "relevant": ["d"]}\n')
+    for words in (("search", library, "fever"), ("evaluate", library, tmp_path / "q.jsonl")):
+        with pytest.raises(UserError, match=r"--kind dense: it chooses .* is none"):
+            run(*words, "--kind", "dense")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"query": "x"}', ", line 1: a line is {'id'"),
+        (b'{"id": 1, "query": "x", "relevant": "d3"}', ", line 1: a line is {'id'"),
+        (b'{"id": 1, "query": "x", "relevant": []}', ": no query has a relevant document"),
+        (b'{"id": 1, "query": "x\xff", "relevant": ["d"]}', r", line 1: byte 22 .* not UTF-8"),
+        (b'{"id": ' + b"[" * 100_000, ", line 1: not JSON"),
+    ],
+)
+def test_judgements_that_are_none_are_one_line(line: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "queries.jsonl").write_bytes(line + b"\n")
+    with pytest.raises(UserError, match=rf"queries\.jsonl{said}") as caught:
+        run("evaluate", "clinic:xs", tmp_path / "queries.jsonl")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_documents_own_id_may_end_like_a_passages(tmp_path: Path) -> None:
+    from workup.retrieval.quality import measure, read
+
+    ids = ["a#1", "b@0a1b2c3d", "c"]
+    rows = [{"id": n, "query": f"x\u2028{name}", "relevant": [name]} for n, name in enumerate(ids)]
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+    (tmp_path / "queries.jsonl").write_text("".join(lines))
+    found = [[Passage(name, "x", "", 1.0)] for name in ("a#1", "b@0a1b2c3d", "c#7@0a1b2c3d")]
+    measured = measure(lambda queries, k: found, read(tmp_path / "queries.jsonl"))
+    assert measured["MRR"] == [1.0, 1.0, 1.0]
 
 
 def test_repeated_ids_are_told_and_judged_by_their_own_name(tmp_path: Path) -> None:
@@ -168,7 +203,8 @@ def test_measures_beside_scikit_learn(found: list[int], relevant: set[int]) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--kind", "dense"], "needs encoder"),
+        (["--kind", "dense"], "needs --encoder"),
+        (["--kind", "sparse"], "needs --sparse-encoder"),
         (["--kind", "bm52"], "--kind 'bm52'"),
         (["--language", "klingon"], "klingon"),
         (["--text-field", "body"], "no field body"),

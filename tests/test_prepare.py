@@ -263,6 +263,28 @@ def test_a_journal_cut_off_anywhere_is_mended(tmp_path: Path, keep: float) -> No
         assert len(server.asked) == 7 + 7 - finished
 
 
+def test_where_nothing_is_finished_another_command_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    header = {"step": "facts", "model": "none", "version": "1", "settings": {}, "started": "today"}
+    Journal(path, header).close()
+    with Journal(path, corrected := {**header, "model": "m"}) as journal:
+        assert journal.header == corrected
+        journal.add("x", "d", "{}")
+    assert json.loads(path.read_text().splitlines()[0]) == corrected
+    with pytest.raises(UserError, match="begun with the model 'm', not 'none'"):
+        Journal(path, header)
+
+
+@pytest.mark.parametrize("text", ["my notes", '{"stages": 3}', "{my"])
+def test_a_file_of_somebody_else_is_left_as_it_is(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.journal"
+    path.write_text(text)
+    header = {"step": "facts", "model": "m", "version": "1", "settings": {}, "started": "today"}
+    with pytest.raises(UserError, match=r"a\.journal is no journal of a preparation"):
+        Journal(path, header)
+    assert path.read_text() == text
+
+
 def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
     cases = written(tmp_path, many(2))
     with serving(findings) as server:
@@ -809,6 +831,10 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
         (
             ["criticality", "--cases", "bare.jsonl", "--out", "o.jsonl", "--model", "exact"],
             "give --model instead of exact",
+        ),
+        (
+            ["graphs", "--cases", "cases.jsonl", "--out", "o.jsonl", "--model", "exact", "most=3"],
+            "the exact way of the step graphs has no setting most",
         ),
     ],
 )

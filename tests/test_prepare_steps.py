@@ -497,6 +497,24 @@ def test_a_rewriting_that_does_not_hold_is_sent_back(wrong: dict[str, Any], comp
     assert complaint in server.asked[1]["messages"][-1]["content"]
 
 
+def test_a_translated_finding_that_names_the_answer_is_sent_back() -> None:
+    def told(finding: str) -> dict[str, Any]:
+        return rewritten(findings=[{"number": 1, "text": finding}])
+
+    for original, asked in (("彩超支持。", 2), ("彩超示急性阑尾炎。", 1)):
+        case = replace(选择题, truth=replace(选择题.truth, facts=facts(original)[:1]))
+        outcome, server = does(
+            "rewrite",
+            case,
+            lambda body: told("A scan." if repaired(body) else "It shows acute appendicitis."),
+        )
+        assert kept(outcome)
+        assert len(server.asked) == asked
+        if asked == 2:
+            said = server.asked[1]["messages"][-1]["content"]
+            assert "'Acute appendicitis' stands in the finding 1" in said
+
+
 def test_what_is_no_diagnosis_is_dropped() -> None:
     told = rewritten(diagnostic=False, presentation="", question="", answers=[])
     assert does("rewrite", 选择题, lambda body: told)[0] == Drop("does not ask for a diagnosis")
@@ -707,6 +725,14 @@ def test_a_report_becomes_a_case_of_five_parts() -> None:
         ("FISH", "FISH: MYB rearrangement", Kind.LABORATORY),
     ]
     assert made.truth.record == REPORT
+
+
+def test_what_else_is_known_of_a_report_stays() -> None:
+    """Its publications too: they are what its own text is kept from the search by."""
+    truth = Truth("", ("ICD10:C08",), ("ACC",), record=REPORT, extra={"publications": ["PMID:1"]})
+    made = kept(does("extract-case", Case("r", "", truth), lambda body: PARTS)[0])
+    known = made.truth
+    assert (known.codes, known.aliases, known.extra) == (truth.codes, truth.aliases, truth.extra)
 
 
 def test_a_chinese_report_becomes_a_chinese_case() -> None:

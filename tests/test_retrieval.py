@@ -9,11 +9,13 @@ import asyncio
 import gzip
 import json
 import math
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from waiting import HANG
 
@@ -108,7 +110,25 @@ def test_cutting_is_linear(unit: str) -> None:
 def test_what_is_searched_can_be_written_and_holds_no_control_characters(text: str) -> None:
     assert words.plain(text + "\ud800").encode()
     assert not any(ord(letter) < 32 and letter not in "\n\t\r" for letter in words.plain(text))
-    assert len(words.plain(text)) == len(text)
+    assert len(words.plain(text)) <= len(text)
+
+
+@given(st.text(st.sampled_from("aeno \u0301\u0308\u0327éñ한국어が"), max_size=30))
+def test_letters_and_marks_are_composed(text: str) -> None:
+    """A letter has eight marks at most here; CPython's own normalisation is the oracle."""
+    assume(not re.search(r"[\u0301\u0308\u0327]{8}|(^| )[\u0301\u0308\u0327]", text))
+    for form in ("NFC", "NFD"):
+        written = unicodedata.normalize(form, text)
+        assert words.plain(written) == unicodedata.normalize("NFC", text)
+
+
+@pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
+def test_a_word_is_found_in_either_form_of_unicode(forms: tuple[str, str], tmp_path: Path) -> None:
+    written, asked = (unicodedata.normalize(form, "Ménière 난청") for form in forms)  # type: ignore[arg-type]
+    corpus = lines(tmp_path / "a.jsonl", [{"text": written}, {"text": "gout"}])
+    index = Index.of(document for document, _ in documents(corpus))
+    for word in asked.split():
+        assert [found.id for found in index.find([words.query(word)], 2)[0]] == ["a:1"]
 
 
 # Corpora
@@ -151,6 +171,10 @@ def test_four_kinds_of_corpus_read_alike(tmp_path: Path) -> None:
         Document("12", "No abstract", ""),
     ]
     assert len(files([tmp_path])) == 5
+    (tmp_path / "b.JSONL.GZ").write_bytes((tmp_path / "a.jsonl.gz").read_bytes())
+    assert [d for d, _ in documents(tmp_path / "b.JSONL.GZ")] == expected
+    (tmp_path / "BOM.TXT").write_text("all", "utf-8-sig")
+    assert [d for d, _ in documents(tmp_path / "BOM.TXT")] == [Document("BOM", "BOM", "all")]
 
 
 def test_the_bytes_read_end_at_the_size_of_the_file(tmp_path: Path) -> None:
@@ -188,6 +212,12 @@ def test_names_of_fields_and_search_r1s_contents(tmp_path: Path) -> None:
         ("a.xml", b"", "no well-formed XML"),
         ("a.txt", b"\xff\xfe", "cannot be read"),
         ("a.pdf", b"", "not a kind of corpus"),
+        ("a.jsonl.gz", gzip.compress(b"", mtime=0)[:10] + b"\xff" * 99, "a.jsonl.gz: cannot be"),
+        ("a.xml", b'<?xml version="1.0" encoding="foo"?><PubmedArticleSet/>', "unknown encoding"),
+        ("a.xml", b'<?xml version="1.0" encoding="gbk"?><PubmedArticleSet/>', "multi-byte"),
+        ("a.xml", b"<article><p>x</p></article>", "a.xml: its <article> holds no PubmedArticle"),
+        ("a.jsonl", b'{"text": ["a", "b"]}\n', "line 1: its field text is a list"),
+        ("a.jsonl", b'{"text": "a", "title": {}}\n', "line 1: its field title is a dict"),
     ],
 )
 def test_a_broken_corpus_is_named(tmp_path: Path, name: str, content: bytes, said: str) -> None:
@@ -376,6 +406,7 @@ def test_a_stream_starts_anywhere(folder: Path) -> None:
     assert list(store.stream(folder)) == passages
     assert list(store.stream(folder, 5_990)) == passages[5_990:]
     assert not list(store.stream(folder, len(passages)))
+    assert not list(store.stream(folder, len(passages) + 7))
 
 
 BUILD = """

@@ -29,11 +29,12 @@ from serving import free_port
 from waiting import HANG, until
 from werkzeug import Request, Response
 
-from workup.core.case import Passage
+from workup.core.case import Document, Passage
 from workup.core.errors import RolloutError, UserError
 from workup.retrieval import calls, local, open_retriever
 from workup.retrieval.batching import BatchedRetriever
 from workup.retrieval.calls import Caller
+from workup.retrieval.connections import listening
 from workup.retrieval.index import Index
 from workup.retrieval.opensearch import OpenSearch
 from workup.retrieval.remote import Remote
@@ -92,7 +93,9 @@ def library() -> Index:
 
 @pytest.fixture(scope="module")
 def server(library: Index) -> Iterator[str]:
-    with running(Service(lambda: library, Limits(queries=8, topk=20, bytes=20_000))) as url:
+    with running(
+        Service(lambda: library, Limits(queries=8, topk=20, passages=100, bytes=20_000))
+    ) as url:
         ready(url)
         yield url
 
@@ -130,6 +133,7 @@ def test_a_client_finds_what_the_index_finds(server: str, library: Index) -> Non
         (b"[" * 15_000, 422, "no JSON"),
         ({"queries": ["a"], "topk": 21}, 422, "at most 20"),
         ({"queries": ["a"] * 9}, 422, "at most 8"),
+        ({"queries": ["a"] * 6, "topk": 20}, 422, "at most 100 passages"),
         ({"queries": ["a" * 30_000]}, 413, "20000 bytes"),
     ],
 )
@@ -284,6 +288,34 @@ def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_beginning(librar
         assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in accepted)
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_slow_reader_gets_its_whole_answer_and_one_that_stops_does_not(reads: bool) -> None:
+    index = Index.of(Document(f"d{n}", "", "fever " + 250 * f"{n:032} ") for n in range(100))
+    body = json.dumps({"queries": 16 * ["fever"], "topk": 100}).encode()
+    limits = Limits(head=HANG)
+    with both(Service(lambda: index, limits)) as (url, server), socket.socket() as reader:
+        ready(url)
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+        reader.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+        reader.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        answer, port = bytearray(reader.recv(1000)), reader.getsockname()[1]
+        whole = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        accepted: list[Any] = list(server.server_state.connections)
+        (one,) = (each for each in accepted if each.client[1] == port)
+        until(lambda: one.phase == "head")
+        for _ in range(3 if reads else 1):  # as when the time is over
+            left = one.transport.get_write_buffer_size()
+            assert left
+            while reads and one.transport.get_write_buffer_size() >= left:
+                answer += reader.recv(2**16)
+            one.loop.call_soon_threadsafe(one.look)
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), one.loop).result(HANG)
+        with suppress(ConnectionResetError):
+            while len(answer) < whole and (more := reader.recv(2**16)):
+                answer += more
+        assert (len(answer) >= whole) == reads
+
+
 # What it takes
 
 
@@ -433,7 +465,18 @@ def test_passing_faults_are_retried(faults: list[Response], tries: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{}, {"result": 3}, {"result": [[]]}, {"result": [[{"document": {}}], []]}, [1]]
+    "said",
+    [
+        {},
+        {"result": 3},
+        {"result": [[]]},
+        {"result": [[{"document": {}}], []]},
+        [1],
+        *(
+            {"result": [[{"document": {"contents": "x"}, "score": score}], []]}
+            for score in (10**400, float("nan"), float("inf"))
+        ),
+    ],
 )
 def test_another_protocol_is_named(said: object) -> None:
     with HTTPServer() as other:
@@ -451,6 +494,15 @@ def test_search_r1s_own_server_is_understood() -> None:
             [Passage("3", "A disease.\nOf joints.", "Gout", 7.5)]
         ]
         assert other.log[0][0].json == {"queries": ["a"], "topk": 1, "return_scores": True}
+
+
+def test_a_passage_from_elsewhere_can_be_written() -> None:
+    document = {"id": "3\ud800", "title": "Gout\x00", "text": "A \udfffdisease."}
+    with HTTPServer() as other:
+        found = {"result": [[{"document": document, "score": 1}]]}
+        other.expect_request("/retrieve").respond_with_json(found)
+        ((passage,),) = Remote(other.url_for("")).find(["a"], 1)
+    assert (passage.id, passage.title, passage.text) == ("3 ", "Gout ", "A  disease.")
 
 
 def test_a_refusal_is_not_repeated() -> None:
@@ -518,6 +570,7 @@ class Cluster:
         self.shape: dict[str, Any] = {}
         self.documents: dict[str, dict[str, Any]] = {}
         self.refuse = False
+        self.busy: set[str] = set()  # rows that are refused once
         server.expect_request(re.compile("/.*")).respond_with_handler(self._answer)
 
     def _answer(self, request: Request) -> Response:
@@ -530,6 +583,7 @@ class Cluster:
         }
         acts |= {
             "/notes/_refresh": lambda _: {},
+            "/notes/_mapping": lambda _: {"notes": {"mappings": self.shape["mappings"]}},
             "/notes/_count": lambda _: {"count": len(self.documents)},
         }
         if request.path.startswith("/notes/_") and not self.shape:
@@ -550,8 +604,12 @@ class Cluster:
                 "errors": True,
                 "items": [{"index": {"error": {"type": "mapper_parsing_exception"}}}],
             }
-        self.documents |= {action["index"]["_id"]: source for action, source in pairs}
-        return {"errors": False, "items": [{"index": {"status": 201}} for _ in pairs]}
+        busy, self.busy = self.busy, set()
+        rows = {action["index"]["_id"]: source for action, source in pairs}
+        self.documents |= {id: source for id, source in rows.items() if id not in busy}
+        full = {"status": 429, "error": {"type": "rejected_execution_exception"}}
+        items = [{"index": full if id in busy else {"status": 201}} for id in rows]
+        return {"errors": bool(busy), "items": items}
 
     def _msearch(self, lines: list[Any]) -> dict[str, Any]:
         return {"responses": [self._search(body) for body in lines[1::2]]}
@@ -612,10 +670,77 @@ def test_opensearch_by_its_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
             OpenSearch.open(name).push(lambda start: [Passage("q", "")])
 
 
-@pytest.mark.parametrize("address", ["file:///etc/passwd", "http://", "x", "ftp://h/"])
+def test_rows_that_opensearch_refuses_for_now_are_sent_again() -> None:
+    shelf = [Passage(f"p{i}", f"text{i}") for i in range(20)]
+    with HTTPServer() as other:
+        cluster = Cluster(other)
+        cluster.busy = {"3", "7"}
+        library = OpenSearch.open(f"{other.url_for('')}#notes")
+        assert library.push(lambda start: shelf[start:]) == 20
+        assert {int(id): row["id"] for id, row in cluster.documents.items()} == {
+            row: f"p{row}" for row in range(20)
+        }
+        sent = [
+            [json.loads(line)["index"]["_id"] for line in request.data.splitlines()[::2]]
+            for request, _ in other.log
+            if request.path.endswith("_bulk")
+        ]
+        assert list(map(len, sent)) == [20, 2]
+        # A hole that an earlier call left is filled by the next one, and a count that is not that
+        # of the passages is an error.
+        del cluster.documents["5"]
+        assert library.push(lambda start: shelf[start:]) == 20
+        cluster.documents["x"] = {}
+        with pytest.raises(RolloutError, match=r"holds 21 passages .* and 20 were sent"):
+            library.push(lambda start: shelf[start:])
+
+
+def test_one_index_of_opensearch_holds_the_passages_of_one_corpus() -> None:
+    with HTTPServer() as other:
+        cluster = Cluster(other)
+        library = OpenSearch.open(f"{other.url_for('')}#notes")
+        assert library.push(lambda start: [Passage("p", "x")][start:], corpus="a") == 1
+        for more in ({"corpus": "b"}, {"corpus": "a", "language": "german"}):
+            with pytest.raises(UserError, match=r"'notes' of .* holds other passages"):
+                library.push(lambda start: [Passage("q", "y")], **more)  # type: ignore[arg-type]
+        assert [row["id"] for row in cluster.documents.values()] == ["p"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("file:///etc/passwd", "http://", "x", "ftp://h/"),
+        *("http://[::1:8000", "http://localhost:80a0", "http://h:99999", "http://h:0"),
+    ],
+)
 def test_only_addresses_of_the_web(address: str) -> None:
-    with pytest.raises(UserError, match="address"):
+    with pytest.raises(UserError, match="address") as caught:
         Caller(address)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_page_of_the_web_is_no_library() -> None:
+    with HTTPServer() as other:
+        other.expect_request("/retrieve").respond_with_data("<html>\nWelcome</html>")
+        with pytest.raises(UserError, match="it sends no JSON, but '<html> Welcome"):
+            Remote(other.url_for(""), patient=False).find(["a"], 1)
+        assert len(other.log) == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("", "--host is empty"),
+        ("nowhere.invalid", "choose another --host"),
+        ("192.0.2.1", "choose another --host"),  # an address of no machine (RFC 5737)
+        ("a" * 64 + ".x", "choose another --host"),
+        ("127.0.0.1", "choose another --port"),
+    ],
+)
+def test_where_it_cannot_listen_is_said_of_the_right_option(host: str, said: str) -> None:
+    with listening("127.0.0.1", 0) as taken, pytest.raises(UserError, match=said) as caught:
+        listening(host, taken.getsockname()[1])
+    assert "\n" not in str(caught.value)
 
 
 def test_an_index_in_opensearch_has_a_name_that_cannot_lead_elsewhere() -> None:

@@ -23,7 +23,7 @@ from workup.environments.exams.rages import ExamSimulator, RagesSettings
 from workup.retrieval import bm25, dense, open_retriever, sparse, store
 from workup.retrieval.elsewhere import push
 from workup.retrieval.fusion import DEPTH
-from workup.retrieval.index import Index, IndexSettings, build, damages
+from workup.retrieval.index import Index, IndexSettings, build, damages, manifest
 
 pytest.importorskip("sentence_transformers")
 pytest.importorskip("faiss")
@@ -226,8 +226,34 @@ def test_what_cannot_be_compressed_or_loaded_is_said(
             dense.build(tmp_path, lambda start: [], encoder, factory)
     with pytest.raises(UserError, match="no weights"):
         dense.Encoder(str(tmp_path / "nothing"))
-    with pytest.raises(ValueError, match="needs encoder"):
+    with pytest.raises(ValueError, match="needs --encoder"):
         IndexSettings(kinds=("dense",))
+
+
+def test_a_wrong_model_or_compression_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"text": "fever"}\n')
+    right = str(minilm.get_model_path())
+    for values, said in (
+        ({"kinds": ("dense",), "encoder": str(tmp_path)}, "no weights"),
+        ({"kinds": ("sparse",), "sparse_encoder": str(tmp_path)}, "no weights"),
+        ({"kinds": ("dense",), "encoder": right, "factory": "nonsense"}, "no index 'nonsense'"),
+    ):
+        with pytest.raises(UserError, match=said):
+            build([tmp_path / "corpus.jsonl"], tmp_path / "out", IndexSettings(**values))
+        assert not (tmp_path / "out").exists()
+
+
+def test_lists_behind_a_projection_are_probed_too(encoder: dense.Encoder, tmp_path: Path) -> None:
+    """With no more lists than are read, an inverted file finds what is found without lists."""
+    found = []
+    for factory in ("PCA32,Flat", "PCA32,IVF16,Flat"):
+        rng, folder = np.random.default_rng(0), tmp_path / factory
+        folder.mkdir()
+        rng.normal(size=(800, encoder.dimension)).astype("<f2").tofile(folder / dense.VECTORS)
+        dense.build(folder, lambda start: [], encoder, factory)
+        found.append(dense.Dense(folder, encoder).find(QUERIES, 300))
+    whole, lists = ([[row for row, _ in one] for one in each] for each in found)
+    assert list(map(set, whole)) == list(map(set, lists))
 
 
 def test_no_vectors_and_one(encoder: dense.Encoder, sparse_model: str, tmp_path: Path) -> None:
@@ -258,6 +284,11 @@ def test_qdrant_finds_what_the_folder_finds(folder: Path, tmp_path: Path) -> Non
     target = f"qdrant:{tmp_path / 'store'}#notes"
     assert push(folder, target) == len(TEXTS)
     assert push(folder, target) == len(TEXTS)  # nothing twice
+    (tmp_path / "other.jsonl").write_text('{"text": "gout"}\n')
+    like = manifest(folder)["settings"].model_copy(update={"kinds": ("dense",)})
+    build([tmp_path / "other.jsonl"], tmp_path / "other", like)
+    with pytest.raises(UserError, match="collection 'notes' holds another index"):
+        push(tmp_path / "other", target)
     library = open_retriever(target)
 
     async def ask() -> list[Sequence[Passage]]:

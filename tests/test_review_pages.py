@@ -33,6 +33,7 @@ from workup.core.episode import (
     Turn,
 )
 from workup.core.errors import UserError
+from workup.retrieval.connections import listening
 from workup.runs import Record, Run
 from workup.studies.review import form
 from workup.studies.review.folder import Review, ReviewPlan, make
@@ -50,7 +51,7 @@ def serving(review: Review) -> Iterator[str]:
     """The address of the real server."""
     for name in READERS.values():
         review.answers.admit(name)
-    with app.listening("127.0.0.1", 0) as sock:
+    with listening("127.0.0.1", 0) as sock:
         port = sock.getsockname()[1]
         gate = Gate(READERS, port, {"localhost"}, WRITING)
         server = app.server(gate.guarded(reviewing.application(review)))

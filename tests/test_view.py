@@ -43,6 +43,7 @@ from workup.core.errors import UserError
 from workup.core.extras import install
 from workup.metrics.known import metric
 from workup.report import build, figures
+from workup.retrieval.connections import listening
 from workup.runs import Record, Run
 from workup.runs.summary import summarise
 from workup.runs.untouched import Untouched
@@ -79,7 +80,7 @@ QUERIES: tuple[dict[str, str], ...] = (
 @contextmanager
 def serving(shown: Mapping[str, Any], token: bool = True) -> Iterator[httpx2.Client]:
     """A client of the real server, with the cookie unless `token` is False."""
-    with app.listening("127.0.0.1", 0) as sock:
+    with listening("127.0.0.1", 0) as sock:
         port = sock.getsockname()[1]
         gate = Gate({"the-token": ""}, port, {"localhost"})
         server = app.server(gate.guarded(app.application(shown)))

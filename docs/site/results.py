@@ -36,7 +36,7 @@ from workup.core.errors import UserError, WorkupError
 from workup.core.statistics import Estimate
 from workup.metrics.known import metric
 from workup.report.seeds import grouped
-from workup.report.tables import chance, gap_text, signed
+from workup.report.tables import chance, gap_of, gap_text, signed
 from workup.runs import Run
 from workup.runs.machine import origin
 from workup.runs.summary import describe_seeds
@@ -178,7 +178,7 @@ def _verdicts(found: Mapping[str, Any]) -> str:
                 f"{each['says']} ({each['place']})",
                 f"**{each['verdict']}**",
                 each["compared"],
-                gap_text(name, gap),
+                gap_text(name, gap_of(gap)),
                 DASH if each["detectable"] is None else number(name, each["detectable"]),
                 DASH if expected is None else signed(name, expected),
                 str(gap["seeds"]),

@@ -40,6 +40,6 @@ def _content(case: Case, tick: Callable[[], None]) -> bytes:
     """A digest of all that tells a patient from another one; the order of findings is no part."""
     tick()
     shown = (case.presentation, case.question, case.options, case.truth.diagnosis)
-    facts = sorted((fact.item, fact.text) for fact in (*case.given, *case.truth.facts))
+    facts = sorted((fact.item, fact.text) for fact in case.all_facts)
     told = repr((shown, facts)).encode("utf-8", "surrogatepass")
     return blake2b(told, digest_size=16).digest()

@@ -21,7 +21,7 @@ def train(method: str, *, out: str | Path, quiet: bool = False, **values: Any) -
     UserError for what the caller can mend, with the same text as the command line.
     """
     read = settings.with_user_config(settings.Settings, {"method": method, **values})
-    with live.show(stream=_nowhere() if quiet else None) as view:
+    with live.show(quiet=quiet) as view:
         return training.start(read, Path(out), view)
 
 
@@ -43,7 +43,7 @@ def evaluate(
 
     given = {} if cases is None else {"cases": cases}
     read, notes = loop.completed({"policy": str(policy), **given, **values})
-    with live.show(stream=_nowhere() if quiet else None) as view:
+    with live.show(quiet=quiet) as view:
         for note in notes:
             view.note(note)
         return folds.start(read, Path(out), view)
@@ -70,7 +70,7 @@ def evaluate_suite(
     several = [doctors] if isinstance(doctors, str | Path) else doctors
     place = None if data is None else str(data)
     asked = Asked(str(suite), [str(each) for each in several], values, place, partial)
-    with live.show(stream=_nowhere() if quiet else None) as view:
+    with live.show(quiet=quiet) as view:
         return start(asked, Path(out), view)
 
 
@@ -97,7 +97,7 @@ def exam(
     several = [models] if isinstance(models, str | Path) else models
     place = None if data is None else Path(data)
     asked = scorecard.asked_for([*map(str, several)], size, values, cases, place, stations)
-    with live.show(stream=_nowhere() if quiet else None) as view:
+    with live.show(quiet=quiet) as view:
         scorecard.sit(asked, Path(out), view)
     return Run.open(out)
 
@@ -158,9 +158,3 @@ def compare(
 def open_run(path: str | Path) -> Run:
     """A run folder: its summary, its metrics, its episodes."""
     return Run.open(path)
-
-
-def _nowhere() -> Any:
-    import io
-
-    return io.StringIO()

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import ByteSize, TypeAdapter
 
 from workup.cli.common import group
 from workup.core.errors import UserError, unknown
+from workup.runs import words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from workup.roles.replies import CallCost, Replies
 
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 app = group("The answers of models in supporting roles, and their costs.")
 Folder = Annotated[
@@ -76,7 +77,7 @@ def prune(
     which = upkeep.Which(role, model, _seconds(older) if older else 0.0)
     with _opened(cache) as replies:
         count, size = upkeep.prune(replies, which, limit, dry=dry)
-    print(f"{'would take' if dry else 'took'} out {_answers(count)}, {_bytes(size)}")
+    print(f"{'would take' if dry else 'took'} out {_answers(count)}, {words.size(size)}")
 
 
 @app.command()
@@ -161,14 +162,14 @@ def _show_all(replies: Replies, console: Console) -> None:
             Text(shelf.role),
             Text(shelf.model),
             f"{shelf.entries:,}",
-            _bytes(shelf.size),
+            words.size(shelf.size),
             _date(shelf.created)[:10],
             _date(shelf.used)[:10],
         )
     console.print(table)
     entries, size = sum(shelf.entries for shelf in shelves), sum(shelf.size for shelf in shelves)
     console.print(
-        f"{replies.path}: {_answers(entries)}, {_bytes(size)}", soft_wrap=True, markup=False
+        f"{replies.path}: {_answers(entries)}, {words.size(size)}", soft_wrap=True, markup=False
     )
 
 
@@ -269,15 +270,9 @@ def _seconds(text: str) -> float:
 
 
 def _size(text: str) -> int:
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]?B)", text.strip().upper())
-    if found is None:
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})? ?[KMGT]?B", text.strip(), re.IGNORECASE):
         raise UserError(f"--larger {text}: a number and B, KB, MB, GB or TB, for example 2GB")
-    return int(float(found[1]) * SIZES[found[2]])
-
-
-def _bytes(size: int) -> str:
-    unit = next((name for name, worth in reversed(SIZES.items()) if size >= worth), "B")
-    return f"{size / SIZES[unit]:,.{0 if unit == 'B' else 1}f} {unit}"
+    return TypeAdapter(ByteSize).validate_python(text.strip())
 
 
 def _answers(count: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workup.cli.fields import Setting
@@ -48,29 +48,21 @@ def settings(incomplete: str) -> Iterator[Offer]:
     Those that hold more than one value are left out.
     """
     from workup import environments
-    from workup.cli.fields import evaluated, settings_of, trained
+    from workup.cli.fields import evaluated, owner, trained
     from workup.doctors import strategies
 
-    seen: set[str] = set()
-    for group in (trained() | evaluated()).values():
-        for each in group:
-            if each.name.startswith(incomplete) and _single(each):
-                yield each.typed, each.sense
-
-    def owned(kind: str, name: str, summary: str, model: Any) -> Iterator[Offer]:
-        if (typed := f"{kind}={name}").startswith(incomplete):
+    found = {each.typed: each for own in (trained() | evaluated()).values() for each in own}
+    owned: dict[str, Setting] = {}  # name → the first of several owners' settings
+    for name in (*strategies.names(), *environments.names()):
+        owns = owner(name)
+        typed, _, summary = owns.title.partition(": ")
+        if typed.startswith(incomplete):
             yield typed, summary
-        for each in settings_of(model, f"{kind}."):
-            if each.name.startswith(incomplete) and each.name not in seen and _single(each):
-                seen.add(each.name)
-                yield each.typed, each.sense
-
-    for name in strategies.names():
-        strategy = strategies.load(name)
-        yield from owned("strategy", name, strategy.summary, strategy.settings)
-    for name in environments.names():
-        environment = environments.load(name)
-        yield from owned("environment", name, environment.summary, environment.Settings)
+        for each in filter(_single, owns.settings):
+            owned.setdefault(each.name, each)
+    for each in (*filter(_single, found.values()), *owned.values()):
+        if each.name.startswith(incomplete):
+            yield each.typed, each.sense
 
 
 def _single(setting: Setting) -> bool:

@@ -123,7 +123,7 @@ def _settings(values: Mapping[str, Any]) -> IndexSettings:
         first = error.errors(include_url=False)[0]
         reason = first["msg"].removeprefix("Value error, ")
         option = (
-            f"--{str(first['loc'][0]).removesuffix('s')} '{first['input']}': "
+            f"--{str(first['loc'][0]).removesuffix('s').replace('_', '-')} '{first['input']}': "
             if first["loc"]
             else ""
         )

@@ -59,12 +59,14 @@ def exam(
 ) -> None:
     """Examine models at fixed stations: a scorecard."""
     from workup.report import live
+    from workup.runs.settings import read
 
     if quick and standard:
         raise UserError("--quick and --standard exclude each other; leave one out")
     size = QUICK if quick else STANDARD
     doctors = [word for word in models if "=" not in word or Path(word).exists()]
-    values = _values([word for word in models if word not in doctors], budget)
+    values = read([word for word in models if word not in doctors])
+    values |= {} if budget is None else {"budget": budget}
     asked = asked_for(doctors, size, values, cases, data, station or ())
     folder = out or Path("runs") / slug(f"exam-{size}-{'-'.join(Path(d).name for d in doctors)}")
     with live.show(as_json=as_json) as view:
@@ -102,13 +104,6 @@ def sit(asked: Any, folder: Path, view: Any) -> None:
     except BudgetError as error:
         more = f"the same command with a larger --budget goes on ({folder})"
         raise BudgetError(f"{error}; {more}") from None
-
-
-def _values(words: Sequence[str], budget: float | None) -> dict[str, Any]:
-    """The settings that are typed."""
-    from workup.runs.settings import read
-
-    return {**read(words), **({} if budget is None else {"budget": budget})}
 
 
 def asked_for(

@@ -122,6 +122,11 @@ class Case:
     given: tuple[Fact, ...] = ()
     category: str = ""
 
+    @property
+    def all_facts(self) -> tuple[Fact, ...]:
+        """`given`, and behind them `truth.facts`."""
+        return (*self.given, *self.truth.facts)
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:

@@ -497,7 +497,7 @@ def decide(found: Crossed, margin: float, sign: int = 1) -> Decided:
         found.mean + found.narrowed * (end - found.mean) for end in (found.low, found.high)
     )
     within_margin = -margin < low and high < margin
-    if found.low > 0 or found.high < 0:
+    if found.clear:
         held = (found.low > 0) == (sign > 0)
         return Decided(Decision.HELD if held else Decision.REFUTED, within_margin)
     if within_margin:

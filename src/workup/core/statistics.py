@@ -19,9 +19,9 @@ An interval by case says nothing about another training seed: `workup.core.cross
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,16 @@ class Estimate:
     def symmetric(self) -> bool:
         """Whether the mean is in the middle of the interval, within a tenth of its width."""
         return abs(self.high + self.low - 2 * self.mean) <= (self.high - self.low) / 10
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.low > 0 or self.high < 0
+
+    @staticmethod
+    def exact(value: float) -> Estimate:
+        """A figure without an interval."""
+        return Estimate(value, math.nan, math.nan, 1)
 
     @property
     def freedom(self) -> float:
@@ -331,6 +341,12 @@ def _class_means(sums: Floats, counts: Floats, groups: Ints, index: Ints) -> Flo
     )
     means = np.divide(total, count, out=np.full(shape, np.nan), where=count > 0)
     return _mean_of_known(means, axis=1)
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are defined; None if none is."""
+    known = [each for each in values if each is not None]
+    return fmean(known) if known else None
 
 
 def _mean_of_known(values: Floats, axis: int) -> Floats:

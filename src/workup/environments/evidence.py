@@ -366,7 +366,7 @@ class EvidenceSeeking(Encounter):
         if self.settings.told == "presentation":
             return evidence_of(case.given)
         normal: Evidence = {item.name: () for item in self.source.items}
-        return normal | evidence_of((*case.given, *case.truth.facts))
+        return normal | evidence_of(case.all_facts)
 
     def offered(self, turn: int) -> tuple[str, ...]:
         """The names of the items that can be ordered in the turn, counted from 0."""

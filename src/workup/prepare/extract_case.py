@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from workup.core.case import Case, Fact, Kind, Truth
+from workup.core.case import Case, Fact, Kind
 from workup.core.shapes import ClosedModel
 from workup.core.text import normalise
 from workup.models.structured import ask
+from workup.prepare.answers import opened
 from workup.prepare.prompts import ideographic, most_entries, named, request
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep, StepSettings
 
@@ -119,13 +120,12 @@ def _case(report: Case, parts: ReportParts) -> Case:
         )
         for number, test in enumerate(parts.tests, start=1)
     ]
-    truth = Truth(
-        diagnosis=parts.diagnosis.strip(),
+    truth = replace(
+        opened(report.truth, [parts.diagnosis.strip()]),
         differentials=tuple(
             dict.fromkeys(name.strip() for name in parts.differential if name.strip())
         ),
         facts=tuple(tests),
-        record=report.truth.record,
     )
     presentation = "\n".join(
         part for text in (parts.history, parts.microscopy) if (part := text.strip())

@@ -28,6 +28,7 @@ _HOW = {
     "version": "the prompts",
     "settings": "the settings",
 }
+_BEGINS = b'{"step": "'  # of every journal
 
 
 class Journal:
@@ -64,27 +65,38 @@ class Journal:
             raise
 
     def _read(self, header: dict[str, Any]) -> dict[str, Any]:
-        """The header in the file, or `header`, newly written.
+        """The header in the file, or `header`, newly written where nothing is finished yet.
 
         An incomplete last line is cut off.
         """
-        known, offset = None, 0
+        known: dict[str, Any] = {}
+        offset = 0
         read = iter(lambda: self._reader.readline(_LONGEST + 1), b"")
         for number, line in enumerate(read, start=1):
             if not line.endswith(b"\n") and len(line) <= _LONGEST:
+                if number == 1 and line[: len(_BEGINS)] != _BEGINS[: len(line)]:
+                    raise UserError(
+                        f"{self.path} is no journal of a preparation; choose another --out"
+                    )
                 break
             entry = self._parse(line, number)
-            if known is None:
+            if number == 1:
                 known = entry
             else:
                 self._places[entry["id"]] = entry["digest"], offset
             offset += len(line)
         self._file.truncate(offset)
-        if known is None:
+        other = next((key for key in _HOW if known.get(key) != header[key]), None)
+        if other and self._places:
+            raise UserError(
+                f"{self.path} was begun with {_HOW[other]} {_short(known.get(other))}, not "
+                f"{_short(header[other])}: one file is made in one way. Take another --out, or "
+                f"delete {self.path} to begin anew"
+            )
+        if other:
+            self._file.truncate(0)  # of a call that finished no case
             self._append(header)
-            return header
-        self._compare(known, header)
-        return known
+        return header if other else known
 
     def _parse(self, line: bytes, number: int) -> dict[str, Any]:
         """The header, which is line 1, or a finished case. Raises UserError for any other line."""
@@ -107,15 +119,6 @@ class Journal:
                 f"{self.path}, line {number}: this line is damaged ({problem}); {rest}"
             ) from error
         return entry
-
-    def _compare(self, known: Mapping[str, Any], header: Mapping[str, Any]) -> None:
-        for key, what in _HOW.items():
-            if known.get(key) != header[key]:
-                raise UserError(
-                    f"{self.path} was begun with {what} {_short(known.get(key))}, not "
-                    f"{_short(header[key])}: one file is made in one way. Take another --out, or "
-                    f"delete {self.path} to begin anew"
-                )
 
     def has(self, id: str, digest: str) -> bool:
         """Whether this very case is finished."""

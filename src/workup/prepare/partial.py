@@ -53,7 +53,7 @@ class CaseOpening(BaseModel):
 
 
 async def apply(case: Case, aids: Aids) -> Outcome:
-    facts = (*case.given, *case.truth.facts)
+    facts = case.all_facts
     if len(facts) < 2:
         return Drop("fewer than two findings (the step facts comes first)")
     settings: PartialSettings = aids.settings

@@ -27,7 +27,7 @@ from workup.prepare.prompts import (
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep, StepSettings
 from workup.roles.judges.assessor import misaligned
 
-VERSION = "rewrite/1"
+VERSION = "rewrite/2"
 TASK = """\
 You rewrite a medical case as an open question about the diagnosis, in {language}.
 - diagnostic: true if the reference answers are diseases or conditions that this patient has. If \
@@ -40,8 +40,8 @@ out, add nothing, keep figures and units. Without the question.
 specific as it is and no more.
 - findings: the numbered findings in {language}, one text for each number, each number once; an \
 empty list if there are none.
-Neither the presentation nor the question may name an answer, unless the text itself tells it of \
-the patient."""
+Neither the presentation nor the question nor a finding may name an answer, unless the text or \
+the finding itself tells it of the patient."""
 
 
 class RewriteSettings(StepSettings):
@@ -67,7 +67,7 @@ class Rewritten(ClosedModel):
 
 async def apply(case: Case, aids: Aids) -> Outcome:
     settings: RewriteSettings = aids.settings
-    facts = (*case.given, *case.truth.facts)
+    facts = case.all_facts
     sections = [
         ("text", case.presentation),
         ("question", case.question),
@@ -132,6 +132,10 @@ def _revealing(made: Rewritten, case: Case) -> str | None:
         told := named(made.answers, joined([made.presentation, made.question]))
     ):
         return f"the answer '{told}' stands in the presentation or the question"
+    for finding in made.findings:
+        before = joined([stem(case), case.all_facts[finding.number - 1].text])
+        if named(right(case), before) is None and (told := named(made.answers, finding.text)):
+            return f"the answer '{told}' stands in the finding {finding.number}"
     return revealed(case, made.question)
 
 
@@ -142,8 +146,7 @@ def _rewritten(case: Case, made: Rewritten) -> Case:
     """
     texts = {finding.number: finding.text.strip() for finding in made.findings}
     facts = [
-        replace(fact, item="", text=texts[n])
-        for n, fact in enumerate((*case.given, *case.truth.facts), start=1)
+        replace(fact, item="", text=texts[n]) for n, fact in enumerate(case.all_facts, start=1)
     ]
     given, hidden = facts[: len(case.given)], facts[len(case.given) :]
     answers = [answer.strip() for answer in made.answers]

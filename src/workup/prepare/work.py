@@ -125,6 +125,13 @@ def _check(job: Job, step: PrepareStep) -> None:
             f"the step {job.step} has no exact counterpart: give --model endpoint:NAME, a model "
             "folder or a hub id"
         )
+    for name, its in step.settings.model_fields.items():
+        own = name not in StepSettings.model_fields
+        if own and job.model == EXACT and getattr(job.settings, name, its.default) != its.default:
+            raise UserError(
+                f"the exact way of the step {job.step} has no setting {name}: leave it out, or "
+                "give another --model"
+            )
 
 
 def _check_places(out: Path, *, keeps: bool) -> None:

@@ -240,7 +240,12 @@ def _results(sides: Sequence[Side]) -> Sheet:
 
 def _by_seed(sides: Sequence[Side], measure: str) -> Sheet:
     """One measure of every side: pooled, seed by seed, and less the first side's."""
-    gaps = {each.row: c.lead for each in sides for c in each.changes if c.metric == measure}
+    gaps = {
+        each.row: tables.gap_of(c.lead)
+        for each in sides
+        for c in each.changes
+        if c.metric == measure
+    }
     rows = []
     for side in sides:
         level = tables.level(side.entry, measure)

@@ -13,7 +13,7 @@ from workup.report.tables import gap_of, of_both, signed, span
 from workup.runs import Outcome
 from workup.runs.estimates import Seeds, pooled
 from workup.runs.summary import lead
-from workup.runs.words import DASH, number, share
+from workup.runs.words import number, share
 
 FEWEST = 10
 """Common cases of a disease that is shown."""
@@ -81,7 +81,7 @@ def sheet(found: Sequence[DiseaseGap], ours: str, theirs: str, most: int | None 
             number("accuracy", each.after),
             signed("accuracy", each.found.mean),
             span("accuracy", each.found),
-            DASH if each.adjusted != each.adjusted else share(each.adjusted, 3),
+            share(each.adjusted, 3),
         ]
         for each in found[:most]
     ]

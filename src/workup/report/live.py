@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Protocol, Self, TextIO
+from typing import Any, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live as RichLive
@@ -40,8 +40,8 @@ SHORTEST = 10  # columns of a bar that shares its line
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-class Live(Protocol):
-    """What train and evaluate report to."""
+class Live:
+    """What train and evaluate report to; this one shows nothing."""
 
     def stage(self, name: str, total: int, *, done: int = 0, unit: str = "step") -> None:
         """A stage of `total` steps begins, `done` of them in an earlier session."""
@@ -60,15 +60,20 @@ class Live(Protocol):
     def table(self, summary: Mapping[str, Any]) -> None:
         """The result: what `summarise` returned."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """What is shown last is complete."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def show(*, as_json: bool = False, stream: TextIO | None = None) -> Live:
-    """The kind of output that fits `stream` (standard output by default)."""
+def show(*, as_json: bool = False, quiet: bool = False, stream: TextIO | None = None) -> Live:
+    """The kind of output that fits `stream` (standard output by default); `quiet`: none."""
+    if quiet:
+        return Live()
     stream = stream or sys.stdout
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="replace")  # a terminal that lacks a letter must not end a run
@@ -247,22 +252,7 @@ def _warn(lines: Sequence[str], console: Console) -> None:
         console.print()
 
 
-class Face:
-    """What the three kinds of output share: being context managers, and the stage."""
-
-    progress: StageProgress | None = None
-
-    def close(self) -> None:
-        return None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class JsonLive(Face):
+class JsonLive(Live):
     """One JSON object per event and line."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -288,8 +278,10 @@ class JsonLive(Face):
         )
 
 
-class PlainLive(Face):
+class PlainLive(Live):
     """A line every few seconds, for logs and pipes."""
+
+    progress: StageProgress | None = None
 
     def __init__(self, stream: TextIO, every: float = PLAIN_EVERY) -> None:
         self._stream, self._every, self._last = stream, every, 0.0
@@ -324,8 +316,10 @@ class PlainLive(Face):
         print(line, file=self._stream, flush=True)
 
 
-class ScreenLive(Face):
+class ScreenLive(Live):
     """A view that renews itself; what is finished scrolls up and stays."""
+
+    progress: StageProgress | None = None
 
     def __init__(self, console: Console) -> None:
         self._console = console

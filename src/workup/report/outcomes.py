@@ -90,7 +90,7 @@ def against_accuracy(
         known = {
             doctor: metrics
             for doctor, metrics in doctors.items()
-            if _known(metrics, "accuracy", name)
+            if all(m in metrics and math.isfinite(metrics[m].mean) for m in ("accuracy", name))
         }
         drawn |= known.keys()
         ax = panel(f"Accuracy against {name}", 2.5)
@@ -144,10 +144,6 @@ def _look(doctor: str, ends: Ends, numbers: Iterator[int]) -> Look:
         marker, symbol = LANDMARKS[place]
     face = {"markerfacecolor": COLOURS["paper"]} if role == "before" else {}
     return {"color": colour, "marker": marker, **face}, Key(doctor, colour, symbol)
-
-
-def _known(metrics: Mapping[str, Estimate], *names: str) -> bool:
-    return all(name in metrics and math.isfinite(metrics[name].mean) for name in names)
 
 
 def _path(ax: Axes, curve: Curve, name: str) -> None:

@@ -34,7 +34,7 @@ from workup.runs import Run, warnings
 from workup.runs.files import write_whole
 from workup.runs.rising import told
 from workup.runs.settings import flat
-from workup.runs.words import adds_up, duration, in_order
+from workup.runs.words import adds_up, duration, in_order, size
 
 ENDING_CLASS = dict(zip(Ending, ("e-diagnosed", "e-turns", "e-tokens", "e-failed"), strict=True))
 
@@ -141,8 +141,8 @@ def _facts(run: Run, lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, 
             )
             yield "Scoring for the reward", f"{100 * taken / whole:.1f} % of the time of its steps"
     yield from (("Note", note) for note in config.get("notes") or ())
-    if versions.get("started"):
-        yield "Started", str(versions["started"]).replace("T", " ").replace("+00:00", " UTC")
+    if run.started:
+        yield "Started", run.started
     if versions.get("processor"):
         yield "Machine", _machine(versions)
 
@@ -271,13 +271,5 @@ def _files(run: Run) -> Iterator[tuple[str, str]]:
             )
             yield (
                 path.name + ("/" if path.is_dir() else ""),
-                _size(sum(file.stat().st_size for file in inside)),
+                size(sum(file.stat().st_size for file in inside)),
             )
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"

@@ -21,7 +21,7 @@ from workup.core.extras import wanted
 from workup.report.tables import chance
 from workup.runs import Outcome
 from workup.runs.estimates import value
-from workup.runs.words import DASH
+from workup.runs.words import DASH, decimal
 
 Floats = NDArray[np.float64]
 
@@ -188,7 +188,7 @@ def separable(design: Floats, right: Floats) -> bool:
 def rows(found: Regression) -> list[tuple[str, str, str, str, str]]:
     """For a table: share, coefficient (standard error), p, and the paper's two."""
     ours = {
-        each.share: (f"{_signed(each.coefficient)} ({each.error:.3f})", chance(each.p))
+        each.share: (f"{decimal(each.coefficient, 3)} ({each.error:.3f})", chance(each.p))
         for each in found.effects
     }
     return [(name, *ours.get(share, (DASH, DASH)), *PAPER[share]) for share, name in SHARES.items()]
@@ -237,7 +237,3 @@ def _check_rank(names: Sequence[str], design: Floats) -> None:
             raise _Unfit(
                 f"the design is singular: {share} is the same in all episodes of a model{others}"
             )
-
-
-def _signed(number: float) -> str:
-    return f"{number:.3f}".replace("-", "−")

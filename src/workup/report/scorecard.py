@@ -181,8 +181,7 @@ class Scorecard:
         before, after = (entrant.outcomes[name] for name in (station.against, station.name))
         found = difference(before, after, "accuracy", entrant.seed)
         note = entrant.label if entrant.anchor else ""
-        star = " *" if found.low > 0 or found.high < 0 else ""
-        text = tables.gap_text("accuracy", found.as_json()) + star
+        text = tables.gap_text("accuracy", found, starred=True)
         return ScoreFigure(text, found, self.link(entrant, station.name), note=note)
 
     def covered(self, station: str) -> ScoreRow | None:
@@ -249,7 +248,7 @@ class Scorecard:
             gap = self._lost(doctor, each).estimate if each.against else None
             if gap is None:
                 continue
-            if not (gap.low > 0 or gap.high < 0):
+            if not gap.clear:
                 if each.name == RENAMED:
                     told.append(f"Whether it read or remembered {self._untold(doctor, each)}.")
                 continue
@@ -443,7 +442,7 @@ def build(run: Run, *, transcripts: bool = False) -> Path:
             if (changed := ", ".join(f"{name}={each}" for name, each in flat(exam["settings"])))
             else {}
         ),
-        "Started": str(run.versions.get("started", ""))[:16].replace("T", " "),
+        "Started": run.started[:16],
     }
     content = {
         "title": f"Exam of {facts['Models']}",

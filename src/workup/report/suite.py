@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from os.path import relpath
 from pathlib import Path
 from typing import Any
@@ -260,8 +260,9 @@ def leads(found: Mapping[str, Any]) -> Sheet | None:
     doctors = {label: each["lead"] for label, each in found["doctors"].items() if "lead" in each}
     if not doctors:
         return None
+    told = partial(tables.gap_text, "accuracy", starred=True)
     rows = [
-        [name, *(lead_text(tables.level(lead, name)) for lead in doctors.values())]
+        [name, *(told(tables.level(lead, name)) for lead in doctors.values())]
         for name, _, _ in lines(found, "accuracy")
     ]
     title = f"difference in accuracy to {next(iter(found['doctors']))}, paired by case"
@@ -302,17 +303,6 @@ def warned(found: Mapping[str, Any]) -> list[str]:
     )
 
 
-def lead_text(found: Estimate | None) -> str:
-    """ "+.07 [−.02, +.15]", starred where the interval leaves out 0."""
-    if found is None:
-        return DASH
-    mean, low, high = (
-        tables.signed("accuracy", each) for each in (found.mean, found.low, found.high)
-    )
-    star = " *" if found.low > 0 or found.high < 0 else ""
-    return f"{mean} [{low}, {high}]{star}"
-
-
 def _text(metric: str, found: Estimate | None) -> str:
     return DASH if found is None else plus_minus(metric, found)
 
@@ -350,13 +340,12 @@ def build(run: Run) -> Path:
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
-    started = str(run.versions.get("started", "")).replace("T", " ").replace("+00:00", " UTC")
     facts = {
         "Run": run.name,
         "Suite": str(run.config["suite"]),
         "Benchmarks": str(len(run.config["benchmarks"])),
         "Seed": str(run.seed),
-        "Started": started,
+        "Started": run.started,
     }
     return [(name, text) for name, text in facts.items() if text]
 

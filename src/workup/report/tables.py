@@ -269,7 +269,7 @@ def verdict(found: Estimate) -> str:
         return DASH
     if math.isnan(found.low):
         return CONSTANT
-    if found.low > 0 or found.high < 0:
+    if found.clear:
         return HIGHER if found.low > 0 else LOWER
     return str(decide(found, 0.0)) if isinstance(found, Crossed) else UNDECIDED
 
@@ -287,17 +287,20 @@ def explained(changes: Sequence[Change]) -> str:
     return "; ".join(f"{word}: {sense}" for word, sense in VERDICTS.items() if word in used)
 
 
-def gap_text(metric: str, gap: Mapping[str, Any] | None) -> str:
-    """A difference as text: "+.07 ±.05", "+.07 [−.02, +.15]", or "+.07" without an interval."""
-    found = None if gap is None else Estimate.from_json(gap)
+def gap_text(metric: str, found: Estimate | None, *, starred: bool = False) -> str:
+    """A difference as text: "+.07 ±.05", "+.07 [−.02, +.15]", or "+.07" without an interval.
+
+    If `starred`, " *" stands behind an interval that leaves out 0.
+    """
     if found is None or math.isnan(found.mean):
         return DASH
     mean = signed(metric, found.mean)
     if math.isnan(found.low):
         return mean
+    star = " *" if starred and found.clear else ""
     if found.symmetric:
-        return f"{mean} ±{number(metric, found.half)}"
-    return f"{mean} [{signed(metric, found.low)}, {signed(metric, found.high)}]"
+        return f"{mean} ±{number(metric, found.half)}{star}"
+    return f"{mean} [{signed(metric, found.low)}, {signed(metric, found.high)}]{star}"
 
 
 def chance(p: float) -> str:

@@ -137,16 +137,12 @@ def shown(players: Sequence[Player], chosen: Sequence[OutcomeGroup]) -> Iterator
     """The chosen cases, with each player's first judged episode."""
     for group in chosen:
         for case in group.cases:
-            records = [_judged(player, case) for player in players]
+            found = (player.run.evaluated(player.doctor, case=case) for player in players)
+            records = [next(r for r in own if r.correct is not None) for own in found]
             sides = [
                 side(record, player.label) for player, record in zip(players, records, strict=True)
             ]
             yield Meeting(records[0].episode.case, sides, group.name)
-
-
-def _judged(player: Player, case: str) -> Record:
-    found = player.run.evaluated(player.doctor, case=case)
-    return next(record for record in found if record.correct is not None)
 
 
 def everything(players: Sequence[Player]) -> Iterator[Meeting]:

@@ -58,6 +58,8 @@ def _scheme(spec: str) -> str:
 
 def _find(spec: str, kind: str, seed: int, patient: bool) -> Find:
     scheme, rest = _scheme(spec), spec.partition(":")[2]
+    if kind and scheme in SERVERS:
+        raise _no_kinds(spec, kind)
     if scheme in ("http", "https"):
         from workup.retrieval.remote import Remote
 
@@ -81,7 +83,16 @@ def local(spec: str, *, kind: str = "", seed: int = 0) -> Index:
     from workup.retrieval.index import Index
 
     if (library := brought(spec)) is not None:
+        if kind not in ("", "bm25"):
+            raise _no_kinds(spec, kind)
         return Index.of(library.documents(seed))
     if not Path(spec).is_dir():
         raise UserError(f"no library '{spec}': name {FORMS}")
     return Index.open(Path(spec), kind)
+
+
+def _no_kinds(spec: str, kind: str) -> UserError:
+    return UserError(
+        f"--kind {kind}: it chooses among the kinds of an index folder, and {spec} is none; leave "
+        "it out"
+    )

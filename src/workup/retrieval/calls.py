@@ -7,9 +7,10 @@ import json
 import logging
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import stamina
@@ -20,6 +21,7 @@ from workup.roles.keys import learn, without_keys
 if TYPE_CHECKING:
     from httpx2 import Client, Response
 
+T = TypeVar("T")
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 PASSING = {408, 425, 429, 500, 502, 503, 504}
 """Statuses after which the same call may succeed."""
@@ -36,7 +38,7 @@ DEADLINE = 300.0
 logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 
-class _Passing(Exception):
+class PassingError(Exception):
     """A failure that may pass."""
 
 
@@ -57,11 +59,14 @@ class Caller:
     patient: bool = True
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UserError(
-                f"'{re.sub('//.*@', '//…@', self.url)}' is no http:// or https:// address"
-            )
+        place = re.sub("//.*@", "//…@", self.url)
+        try:
+            parts = urlsplit(self.url)
+            sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError as error:
+            raise UserError(f"'{place}' is no http:// or https:// address: {error}") from error
+        if not sound:
+            raise UserError(f"'{place}' is no http:// or https:// address")
         if parts.username or parts.password:
             raise UserError(
                 f"the address of {parts.hostname} holds a user or password; only environment "
@@ -80,10 +85,18 @@ class Caller:
 
         Raises RolloutError after the deadline, and at once for what retrying cannot mend.
 
-        Raises UserError at once where the server cannot be reached and the caller is not patient.
+        Where the caller is not patient, raises UserError at once for a server that cannot be
+        reached, and for an answer that is no JSON.
+        """
+        return self.retried(lambda: self._once(path, body, method, kind))
+
+    def retried(self, once: Callable[[], T]) -> T:
+        """What `once` returns; it is called again while it raises PassingError.
+
+        Raises RolloutError after the deadline.
         """
         waits = stamina.retry_context(
-            on=_Passing,
+            on=PassingError,
             attempts=None,
             timeout=self.deadline,
             wait_initial=0.2,
@@ -93,8 +106,8 @@ class Caller:
         try:
             for attempt in waits:
                 with attempt:
-                    return self._once(path, body, method, kind)
-        except _Passing as error:
+                    return once()
+        except PassingError as error:
             raise RolloutError(
                 f"the library at {self.url} gave no answer within {self.deadline:g} s: {error}"
             ) from error
@@ -114,17 +127,22 @@ class Caller:
                     f"no library can be reached at {self.url}: {error}; correct the address, or "
                     "start a server there with `workup serve retrieval FOLDER --port PORT`"
                 ) from error
-            raise _Passing(str(error) or type(error).__name__) from error
+            raise PassingError(str(error) or type(error).__name__) from error
         said = without_keys(read[:500].decode("utf-8", "replace"))
         if answer.status_code in PASSING:
-            raise _Passing(f"status {answer.status_code}: {said}")
+            raise PassingError(f"status {answer.status_code}: {said}")
         if not answer.is_success:
             status = f"status {answer.status_code}"
             raise RolloutError(f"the library at {self.url} refused {path}: {status}: {said}")
         try:
             return json.loads(without_keys(read.decode("utf-8", "replace")))
         except (ValueError, RecursionError) as error:
-            raise _Passing(str(error)) from error
+            if not self.patient:
+                raise UserError(
+                    f"what answers at {place} is no library: it sends no JSON, but "
+                    f"{' '.join(said[:60].split())!r}; correct the address"
+                ) from error
+            raise PassingError(str(error)) from error
 
     def _read(self, answer: Response) -> bytes:
         """The answer as it was sent; RolloutError for one that is too long or compressed."""

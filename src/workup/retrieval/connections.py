@@ -1,4 +1,4 @@
-"""Connections of the retrieval server that cannot be kept open by a request that never comes whole.
+"""Servers whose connections a request that never comes whole cannot keep open.
 
 uvicorn has no limit on how long a request may take to arrive. Here a connection that waits for one
 is closed after a while, and when there are too many of them the oldest makes room.
@@ -7,12 +7,19 @@ is closed after a while, and when there are too many of them the oldest makes ro
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Mapping
-from socket import IPPROTO_TCP, TCP_NODELAY
-from typing import ClassVar, Literal
+from socket import AF_INET, AF_INET6, IPPROTO_TCP, TCP_NODELAY, create_server, socket
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import h11
+from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from workup.core.errors import UserError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 Phase = Literal["head", "body", "answer"]
 LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -31,6 +38,8 @@ class Bounded(H11Protocol):
 
     phase: Phase = "answer"
     timer: asyncio.TimerHandle | None = None
+    unread: int = 0
+    """Bytes of answers that the client had not taken at the last look."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -64,7 +73,8 @@ class Bounded(H11Protocol):
         if phase == "answer":
             return
         self.waiting[self] = None
-        self.timer = self.loop.call_later(self.seconds[phase], self.end)
+        self.unread = self.transport.get_write_buffer_size()
+        self.timer = self.loop.call_later(self.seconds[phase], self.look)
         if len(self.waiting) > self.most:
             next(iter(self.waiting)).end()
 
@@ -72,6 +82,15 @@ class Bounded(H11Protocol):
         self.waiting.pop(self, None)
         if self.timer is not None:
             self.timer.cancel()
+
+    def look(self) -> None:
+        """Ends what has lasted too long, unless the client has read more of an answer since."""
+        left = self.transport.get_write_buffer_size()
+        if left < self.unread:
+            self.unread = left
+            self.timer = self.loop.call_later(self.seconds[self.phase], self.look)
+        else:
+            self.end()
 
     def end(self) -> None:
         """Closes the connection; whoever sent a part of a request is told why."""
@@ -84,10 +103,36 @@ class Bounded(H11Protocol):
         self.transport.close()
 
 
-def bounded(head: float, body: float, most: int) -> type[H11Protocol]:
-    """A protocol for uvicorn: `head` and `body` are seconds that these may take to arrive.
+def server(app: ASGIApp, head: float, body: float, most: int) -> Server:
+    """`app` as a uvicorn server, on sockets that `run` gets.
 
-    At most `most` connections may be waiting for a request or its rest.
+    `head` and `body` are the seconds that these parts of a request may take to arrive. At most
+    `most` connections may be waiting for a request or its rest.
     """
     limits = {"seconds": {"head": head, "body": body}, "most": most, "waiting": {}}
-    return type("Limited", (Bounded,), limits)
+    return Server(
+        Config(
+            app,
+            http=type("Limited", (Bounded,), limits),
+            ws="none",
+            log_level="error",
+            access_log=False,
+            server_header=False,
+        )
+    )
+
+
+def listening(host: str, port: int) -> socket:
+    """A socket at the address; port 0 takes a free one. Raises UserError where none can be had."""
+    if not host:  # the system takes it for every address
+        raise UserError("--host is empty; type an address, as in --host 127.0.0.1")
+    family = AF_INET6 if ":" in host else AF_INET
+    try:
+        return create_server((host, port), family=family, backlog=1024)
+    except (OSError, UnicodeError) as error:
+        reason = str(getattr(error, "strerror", error)).partition(" (while")[0]
+        taken = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
+        other = "--port (0 takes a free one)" if taken else "--host, an address of this machine"
+        raise UserError(
+            f"cannot listen on {host}:{port}: {reason}; choose another {other}"
+        ) from error

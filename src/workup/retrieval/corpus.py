@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +85,7 @@ def documents(file: Path, fields: Fields = Fields()) -> Iterator[tuple[Document,
     try:
         for document, place in reader(file, fields):
             yield Document(plain(document.id), plain(document.title), plain(document.text)), place
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise UserError(f"{file}: cannot be read: {error}") from error
 
 
@@ -94,7 +96,7 @@ def _reader(file: Path) -> Read | None:
 
 
 def _open(file: Path, raw: IO[bytes]) -> IO[bytes]:
-    return gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw  # type: ignore[return-value]
+    return gzip.GzipFile(fileobj=raw) if file.suffix.lower() == ".gz" else raw  # type: ignore[return-value]
 
 
 def _json_lines(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
@@ -129,21 +131,28 @@ def _document(row: Mapping[str, Any], fields: Fields, file: Path, number: int) -
 
     It counts lines in JSON Lines and rows in Parquet, from 1.
     """
-    text = _first(row, fields.text)
+    title, text, identity = (
+        _first(row, names, file, number) for names in (fields.title, fields.text, fields.id)
+    )
     if text is None:
         raise UserError(
             f"{file}, line {number}: no field {' or '.join(fields.text)}; it has "
             f"{', '.join(map(str, row))[:200]}"
         )
-    title, identity = _first(row, fields.title), _first(row, fields.id)
     if title is None:
         title, text = _quoted(text)
     return Document(identity or f"{file.stem}:{number}", title, text)
 
 
-def _first(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    value = next((row[name] for name in names if row.get(name) is not None), None)
-    return None if value is None else str(value)
+def _first(row: Mapping[str, Any], names: Sequence[str], file: Path, number: int) -> str | None:
+    name = next((name for name in names if row.get(name) is not None), None)
+    if name is None:
+        return None
+    if not isinstance(value := row[name], str | int | float):
+        raise UserError(
+            f"{file}, line {number}: its field {name} is a {type(value).__name__}; write one text"
+        )
+    return str(value)
 
 
 def _quoted(contents: str) -> tuple[str, str]:
@@ -176,8 +185,8 @@ def _text(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
         body = _open(file, raw).read(LARGEST + 1)
     if len(body) > LARGEST:
         raise UserError(f"{file}: longer than {LARGEST // 2**20} MiB; split it into several files")
-    name = file.name.removesuffix(".gz").removesuffix(".txt")
-    yield Document(name, name.replace("_", " "), body.decode("utf-8")), file.stat().st_size
+    name = re.sub(r"\.txt(\.gz)?$", "", file.name, flags=re.IGNORECASE)
+    yield Document(name, name.replace("_", " "), body.decode("utf-8-sig")), file.stat().st_size
 
 
 def _pubmed(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
@@ -186,11 +195,17 @@ def _pubmed(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
         try:
             events = iter(ElementTree.iterparse(_open(file, raw), events=("start", "end")))
             _, root = next(events)
+            if not root.tag.startswith("Pubmed"):
+                raise UserError(
+                    f"{file}: its <{root.tag[:80]}> holds no PubmedArticle, and of XML only "
+                    "PubMed's own files are read; take its texts out as .txt or .jsonl"
+                )
             for event, element in events:
                 if event == "end" and element.tag == "PubmedArticle":
                     yield _article(element), raw.tell()
                     root.clear()
-        except ElementTree.ParseError as error:
+        # LookupError and ValueError: an encoding that Python does not know
+        except (ElementTree.ParseError, LookupError, ValueError) as error:
             raise UserError(f"{file}: no well-formed XML: {error}") from error
 
 

@@ -114,11 +114,22 @@ def _batches(passages: Iterable[Passage]) -> Iterable[list[str]]:
         yield batch
 
 
+def empty_codes(dimension: int, factory: str) -> Any:
+    """FAISS's index of that name, without a vector. Raises UserError where it makes none."""
+    faiss = wanted("faiss")
+    try:
+        return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        raise UserError(
+            f"FAISS makes no index '{factory}' of vectors with {dimension} components: "
+            f"{str(error).splitlines()[-1]}"
+        ) from error
+
+
 def _compress(folder: Path, dimension: int, factory: str) -> None:
     faiss = wanted("faiss")
-    embedded = vectors(folder, dimension)
+    embedded, codes = vectors(folder, dimension), empty_codes(dimension, factory)
     try:
-        codes = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
         chosen = np.sort(np.random.default_rng(0).permutation(len(embedded))[:SAMPLE])
         codes.train(np.asarray(embedded[chosen], np.float32))
     except RuntimeError as error:
@@ -152,8 +163,8 @@ class Dense:
         codes = self._faiss.read_index(
             str(path), self._faiss.IO_FLAG_MMAP | self._faiss.IO_FLAG_READ_ONLY
         )
-        if hasattr(codes, "nprobe"):
-            codes.nprobe = PROBES
+        if (lists := self._faiss.try_extract_index_ivf(codes)) is not None:
+            lists.nprobe = PROBES
         return codes
 
     def find(self, queries: Sequence[str], k: int) -> list[Ranking]:

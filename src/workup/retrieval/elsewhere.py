@@ -14,18 +14,20 @@ def push(folder: Path, target: str, progress: Progress = lambda stage, done, tot
 
     `target` is "qdrant:ADDRESS#COLLECTION" or "opensearch:ADDRESS#INDEX". Passages from an
     interrupted call are not sent again. Returns how many are there now. Raises UserError for
-    another target, and for Qdrant without a dense index to take the vectors from.
+    another target, for one that holds another index, and for Qdrant without a dense index to take
+    the vectors from.
     """
     read = manifest(folder)
     settings: IndexSettings = read["settings"]
     scheme, _, address = target.partition(":")
+    corpus = read["files"][store.LINES]["sha256"]
 
     def advance(done: int) -> None:
         progress("push", done, read["passages"])
 
     if scheme == "opensearch":
         return opensearch.OpenSearch.open(address).push(
-            lambda start: store.stream(folder, start), settings.language, advance
+            lambda start: store.stream(folder, start), settings.language, advance, corpus=corpus
         )
     if scheme != "qdrant":
         raise UserError(
@@ -44,4 +46,5 @@ def push(folder: Path, target: str, progress: Progress = lambda stage, done, tot
         vectors,
         settings.encoder,
         advance,
+        corpus,
     )

@@ -71,8 +71,8 @@ class IndexSettings(FrozenModel):
         if self.language not in bm25.LANGUAGES:
             raise ValueError(f"language '{self.language}' is none of {', '.join(bm25.LANGUAGES)}")
         for kind, encoder, option in (
-            ("dense", self.encoder, "encoder"),
-            ("sparse", self.sparse_encoder, "sparse_encoder"),
+            ("dense", self.encoder, "--encoder"),
+            ("sparse", self.sparse_encoder, "--sparse-encoder"),
         ):
             if kind in self.kinds and not encoder:
                 raise ValueError(f"a {kind} index needs {option}, a model folder or a hub id")
@@ -99,6 +99,11 @@ def build(
     """
     files = corpus.files(corpora)
     names = corpus.Fields(settings.id_fields, settings.title_fields, settings.text_fields)
+    # Encoders are opened first: a wrong one is told before hours of work.
+    if "dense" in settings.kinds:
+        dense.empty_codes(dense.Encoder(settings.encoder).dimension, settings.factory)
+    if "sparse" in settings.kinds:
+        sparse.SparseEncoder(settings.sparse_encoder)
     try:
         _plan(out, files, settings)
         with _alone(out):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -11,7 +12,7 @@ from workup.core.case import Passage
 from workup.core.errors import RolloutError, UserError
 from workup.retrieval import words
 from workup.retrieval.bm25 import K1, B, indexed
-from workup.retrieval.calls import DEADLINE, Caller
+from workup.retrieval.calls import DEADLINE, PASSING, Caller, PassingError
 
 KEY = "WORKUP_OPENSEARCH_KEY"
 """The environment variable with user:password."""
@@ -63,48 +64,76 @@ class OpenSearch:
         *,
         k1: float = K1,
         b: float = B,
+        corpus: str = "",
     ) -> int:
-        """Sends the passages of `passages(start)`, from the first row that the index lacks.
+        """Sends the passages of `passages(start)`, from the first batch that the index lacks.
 
         Creates the index if there is none; its k1 and b can be chosen. Returns how many it holds.
-        Raises RolloutError.
+        `corpus` tells the passages from those of other indexes. Raises UserError for an index of
+        another one or in another language, and RolloutError.
         """
-        done = self._create(language, k1, b)
+        # The last batch may have holes, where rows were refused. A row that comes twice is one.
+        done = self._create(k1, b, {"corpus": corpus, "language": language}) // AT_ONCE * AT_ONCE
         stream = iter(passages(done))
         while batch := list(islice(stream, AT_ONCE)):
-            lines: list[dict[str, Any]] = []
-            for row, passage in enumerate(batch, done):
-                lines.append({"index": {"_id": str(row)}})
-                lines.append(
-                    {
-                        "id": passage.id,
-                        "title": passage.title,
-                        "text": passage.text,
-                        "body": indexed(passage),
-                    }
-                )
-            answer = self._send("_bulk", lines)
-            if answer["errors"]:
-                refused = next(
-                    item["index"]["error"] for item in answer["items"] if "error" in item["index"]
-                )
-                raise RolloutError(
-                    f"{self._caller.url} refused a passage: {json.dumps(refused)[:300]}"
-                )
+            rows = {
+                str(row): {
+                    "id": passage.id,
+                    "title": passage.title,
+                    "text": passage.text,
+                    "body": indexed(passage),
+                }
+                for row, passage in enumerate(batch, done)
+            }
+            self._caller.retried(partial(self._store, rows))
             done += len(batch)
             progress(done)
-        self._caller.call(f"/{self._name}/_refresh")
+        if (held := self._count()) != done:
+            raise RolloutError(
+                f"{self._caller.url} holds {held:,} passages under the name '{self._name}', and "
+                f"{done:,} were sent; delete that index, and push again"
+            )
         return done
 
-    def _create(self, language: str, k1: float, b: float) -> int:
-        """Creates the index if there is none; returns how many passages it holds.
+    def _store(self, rows: dict[str, dict[str, Any]]) -> None:
+        """Sends the rows by their ids, and takes out of `rows` those that are stored.
 
-        Passages are sent in order, so this is the row of the first one that is missing.
+        Raises PassingError where a refusal of the rest may pass, else RolloutError.
         """
+        lines = [line for id, row in rows.items() for line in ({"index": {"_id": id}}, row)]
+        answers = [item["index"] for item in self._send("_bulk", lines)["items"]]
+        refusals = []
+        for id, answer in zip(list(rows), answers, strict=True):
+            if "error" not in answer:
+                del rows[id]
+            elif answer.get("status") in PASSING:
+                refusals.append(answer["error"])
+            else:
+                reason = json.dumps(answer["error"])[:300]
+                raise RolloutError(f"{self._caller.url} refused a passage: {reason}")
+        if refusals:
+            raise PassingError(f"refused passages: {json.dumps(refusals[0])[:300]}")
+
+    def _count(self) -> int:
+        """How many passages the index holds."""
+        self._caller.call(f"/{self._name}/_refresh")
+        return int(self._caller.call(f"/{self._name}/_count", method="GET")["count"])
+
+    def _create(self, k1: float, b: float, made: dict[str, str]) -> int:
+        """Creates the index, made of `made`, if there is none; returns how many passages it holds.
+
+        Passages are sent in order, so all batches before the last one are complete.
+        """
+        language = made["language"]
         names = self._caller.call("/_cat/indices?format=json&h=index", method="GET")
         if self._name in {row["index"] for row in names}:
-            self._caller.call(f"/{self._name}/_refresh")
-            return int(self._caller.call(f"/{self._name}/_count", method="GET")["count"])
+            read = self._caller.call(f"/{self._name}/_mapping", method="GET")[self._name]
+            if read["mappings"].get("_meta") != made:
+                raise UserError(
+                    f"the index '{self._name}' of {self._caller.url} holds other passages; choose "
+                    "another name, or delete it there"
+                )
+            return self._count()
         field = {
             "type": "text",
             "analyzer": "standard" if language == "none" else language,
@@ -116,6 +145,7 @@ class OpenSearch:
             "mappings": {
                 "properties": {"body": field, "id": kept, "title": kept, "text": kept},
                 "_source": {"excludes": ["body"]},
+                "_meta": made,
             },
         }
         self._caller.call(f"/{self._name}", json.dumps(shape).encode(), method="PUT")

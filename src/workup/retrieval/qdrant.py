@@ -37,13 +37,16 @@ def connect(address: str) -> Any:
         remote = client(url=address, timeout=TIMEOUT, check_compatibility=False)
         remote.get_collections()
     except Exception as error:  # the client raises its own errors and those of two transports
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         place = re.sub("//.*@", "//…@", address)
         raise UserError(
-            f"no Qdrant server answers at {place}: {reason}; start it, or type the address of one, "
-            "as in qdrant:http://HOST:6333#NAME"
+            f"no Qdrant server answers at {place}: {_reason(error)}; start it, or type the address "
+            "of one, as in qdrant:http://HOST:6333#NAME"
         ) from error
     return remote
+
+
+def _reason(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 class Qdrant:
@@ -82,7 +85,7 @@ class Qdrant:
         try:
             answers = self._client.query_batch_points(self._collection, requests)
         except Exception as error:  # the client raises its own errors and those of two transports
-            raise RolloutError(f"Qdrant gave no answer: {str(error).splitlines()[0]}") from error
+            raise RolloutError(f"Qdrant gave no answer: {_reason(error)}") from error
         return [
             [Passage(score=point.score, **point.payload) for point in answer.points]
             for answer in answers
@@ -106,18 +109,26 @@ def push(
     vectors: NDArray[np.float16],
     encoder: str,
     progress: Callable[[int], None] = lambda done: None,
+    corpus: str = "",
 ) -> int:
     """Sends the passages of `passages(start)`, from the first missing, with their `vectors`.
 
     Vectors are [passages, dimension]. Creates the collection if there is none. Returns how many it
-    holds.
+    holds. `corpus` tells the passages from those of other indexes. Raises UserError for a
+    collection of another one, or of another encoder.
     """
+    made = {"encoder": encoder, "corpus": corpus}
     models = wanted("qdrant_client").models
     if not client.collection_exists(collection):
         shape = models.VectorParams(
             size=vectors.shape[1], distance=models.Distance.COSINE, on_disk=True
         )
-        client.create_collection(collection, vectors_config=shape, metadata={"encoder": encoder})
+        client.create_collection(collection, vectors_config=shape, metadata=made)
+    elif client.get_collection(collection).config.metadata != made:
+        raise UserError(
+            f"Qdrant's collection '{collection}' holds another index; choose another name, or "
+            "delete it there"
+        )
     done = int(client.count(collection, exact=True).count)
     for batch in _batches(passages(done)):
         payload = [

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from workup.cases.files import parse_object, scan
 from workup.core.case import Passage
 from workup.core.errors import UserError
 from workup.retrieval import words
@@ -35,32 +36,37 @@ def read(file: Path) -> list[Judged]:
     """
     if not file.is_file():
         raise UserError(f"no file {file} of judged queries")
-    return [
-        _judged(line, file, number)
-        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1)
-        if line.strip()
+    judged = [
+        _judged(parse_object(line.text, file=file, line=line.number), file, line.number)
+        for line in scan(file)
     ]
+    if not any(one.relevant for one in judged):
+        raise UserError(f"{file}: no query has a relevant document; nothing can be measured")
+    return judged
 
 
-def _judged(line: str, file: Path, number: int) -> Judged:
-    try:
-        row = json.loads(line)
-        return Judged(str(row["id"]), str(row["query"]), frozenset(map(str, row["relevant"])))
-    except (ValueError, KeyError, TypeError) as error:
+def _judged(row: Mapping[str, Any], file: Path, number: int) -> Judged:
+    relevant = row.get("relevant")
+    if "id" not in row or not isinstance(row.get("query"), str) or not isinstance(relevant, list):
         raise UserError(
-            f"{file}, line {number}: {error!r}; a line is {{'id': …, 'query': …, 'relevant': "
-            "[document ids]}"
-        ) from error
+            f"{file}, line {number}: a line is {{'id': …, 'query': …, 'relevant': [document ids]}}"
+        )
+    return Judged(
+        str(row["id"]), row["query"], frozenset(words.plain(str(name)) for name in relevant)
+    )
 
 
-def document(passage: str) -> str:
-    """The document that a passage is of, by its id; in joined libraries "@" and a digest end it."""
-    return _PIECE.sub("", passage)
+def document(passage: str, named: Container[str] = ()) -> str:
+    """The document that a passage is of, by its id; in joined libraries "@" and a digest end it.
+
+    An id that is `named` as a document's is one as it stands.
+    """
+    return passage if passage in named else _PIECE.sub("", passage)
 
 
-def ranked(found: Iterable[Passage]) -> list[str]:
-    """The documents in the order of their best passages."""
-    return list(dict.fromkeys(document(passage.id) for passage in found))
+def ranked(found: Iterable[Passage], named: Container[str] = ()) -> list[str]:
+    """The documents in the order of their best passages; `named` are known documents."""
+    return list(dict.fromkeys(document(passage.id, named) for passage in found))
 
 
 def ndcg(ranking: Sequence[str], relevant: frozenset[str], k: int = 10) -> float:
@@ -100,5 +106,5 @@ def measure(
             batch, find([words.query(each.query) for each in batch], DEPTH), strict=True
         ):
             for name, of in MEASURES.items():
-                values[name].append(of(ranked(found), one.relevant))
+                values[name].append(of(ranked(found, one.relevant), one.relevant))
     return values

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from workup.core.case import Passage
 from workup.core.errors import RolloutError
+from workup.retrieval import words
 from workup.retrieval.calls import DEADLINE, Caller
 from workup.retrieval.fusion import digest
 
@@ -39,7 +41,7 @@ class Remote:
         answer = self._caller.call("/retrieve", body)
         try:
             found = [[_passage(hit) for hit in hits] for hits in answer["result"]]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
             raise RolloutError(
                 f"{self._caller.url} does not speak Search-R1's /retrieve: {error!r}"
             ) from error
@@ -56,6 +58,10 @@ def _passage(hit: Mapping[str, Any]) -> Passage:
     if text is None:
         first, _, text = str(document["contents"]).partition("\n")
         title = first.strip('"') if title is None else title
-    found = Passage(str(document.get("id") or ""), str(text), str(title or ""), float(hit["score"]))
+    # Half a surrogate pair would end the run: no file takes it.
+    name, text, title = (words.plain(str(part or "")) for part in (document.get("id"), text, title))
+    if not math.isfinite(score := float(hit["score"])):
+        raise ValueError(f"a score of {score}")
+    found = Passage(name, text, title, score)
     # Without ids, two passages would pass for one.
     return found if found.id else replace(found, id=f"@{digest(found)}")

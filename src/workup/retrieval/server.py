@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError
 
 from workup.core.case import Passage
-from workup.core.errors import UserError, WorkupError
+from workup.core.errors import WorkupError
 from workup.core.extras import wanted
 from workup.core.shapes import first_problem
 from workup.retrieval import words
@@ -50,11 +50,12 @@ class Limits:
 
     More is refused (408, 413, 422, 503). `head` and `body` are the seconds in which these parts of
     a request have to arrive. At most `waiting` connections may be open without a whole request.
-    `sent` limits the bytes of all bodies that are arriving.
+    `sent` limits the bytes of all bodies that are arriving, and `passages` those of an answer.
     """
 
     queries: int = 512
     topk: int = 100
+    passages: int = 12_800  # 100 for each search that `BatchedRetriever` sends at once
     bytes: int = 8 * 2**20
     requests: int = 256
     default_topk: int = 3
@@ -163,10 +164,12 @@ class Service:
 
     async def retrieve(self, request: Request) -> Response:
         """POST /retrieve."""
-        answer = wanted("starlette.responses").JSONResponse
+        responses = wanted("starlette.responses")
+        answer = responses.JSONResponse
         begun = time.perf_counter()
         try:
-            response = answer({"result": await self._answer(request)})
+            content = await self._answer(request)
+            response = responses.Response(content, media_type="application/json")
         except _Refused as refusal:
             headers = {"Retry-After": "1"} if refusal.status == 503 else None
             response = answer({"detail": str(refusal)}, refusal.status, headers)
@@ -175,7 +178,7 @@ class Service:
         self.figures.note(response.status_code, time.perf_counter() - begun)
         return response  # type: ignore[no-any-return]
 
-    async def _answer(self, request: Request) -> list[list[dict[str, Any]]]:
+    async def _answer(self, request: Request) -> bytes:
         if self._library is None:
             raise _Refused(503, "the index is being opened")
         asked = self._checked(await self._body(request))
@@ -183,6 +186,13 @@ class Service:
         if self.figures.inside >= self.limits.requests:
             raise _Refused(503, f"{self.limits.requests} requests are waiting already")
         k = asked.topk or self.limits.default_topk
+        if len(asked.queries) * k > self.limits.passages:
+            most = self.limits.passages
+            raise _Refused(
+                422,
+                f"queries: {len(asked.queries)} with {k} passages each, at most "
+                f"{most} passages in one answer",
+            )
         self.figures.queries += len(asked.queries)
         self.figures.inside += 1
         try:
@@ -191,7 +201,8 @@ class Service:
             )
         finally:
             self.figures.inside -= 1
-        return [[_hit(passage, asked.return_scores) for passage in passages] for passages in found]
+        # A large answer takes long to write: other requests have their turn meanwhile.
+        return await asyncio.to_thread(_written, found, asked.return_scores)
 
     async def _body(self, request: Request) -> bytes:
         body = bytearray()
@@ -233,6 +244,15 @@ class Service:
             return plain(self.figures.text())  # type: ignore[no-any-return]
         ready = request.url.path == "/healthz" or self._library is not None
         return plain("ok\n" if ready else "the index is being opened\n", 200 if ready else 503)  # type: ignore[no-any-return]
+
+
+def _written(found: Sequence[Sequence[Passage]], scored: bool) -> bytes:
+    """The answer as JSON, made query by query: `json` lets no other thread run within a call."""
+    results = []
+    for passages in found:
+        hits = [_hit(passage, scored) for passage in passages]
+        results.append(json.dumps(hits, ensure_ascii=False, allow_nan=False))
+    return f'{{"result": [{", ".join(results)}]}}'.encode()
 
 
 def _hit(passage: Passage, scored: bool) -> dict[str, Any]:
@@ -310,19 +330,12 @@ def server(
     names: Collection[str] = (),
 ) -> Server:
     """The service as a uvicorn server, on sockets that `run` gets."""
-    uvicorn = wanted("uvicorn")
-    from workup.retrieval.connections import bounded
+    wanted("uvicorn")
+    from workup.retrieval import connections
 
     limits = service.limits
-    return uvicorn.Server(  # type: ignore[no-any-return]
-        uvicorn.Config(
-            application(service, report, names),
-            http=bounded(limits.head, limits.body, limits.waiting),
-            ws="none",
-            log_level="error",
-            access_log=False,
-        )
-    )
+    app = application(service, report, names)
+    return connections.server(app, limits.head, limits.body, limits.waiting)
 
 
 def serve(
@@ -343,23 +356,16 @@ def serve(
 
     def report(failure: Exception | None) -> None:
         if failure is None:
-            print(
-                f"http://{place}:{listening.getsockname()[1]}/retrieve", file=sys.stderr, flush=True
-            )
+            print(f"http://{place}:{sock.getsockname()[1]}/retrieve", file=sys.stderr, flush=True)
         else:
             failures.append(failure)
             running.should_exit = True
 
     running = server(Service(load, limits), report, (host, *names))
     place = f"[{host}]" if ":" in host else host
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
-        raise UserError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port"
-        ) from error
-    with listening:
-        running.run(sockets=[listening])
+    from workup.retrieval.connections import listening
+
+    with listening(host, port) as sock:
+        running.run(sockets=[sock])
     for failure in failures:
         raise failure

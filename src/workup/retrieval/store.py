@@ -85,8 +85,10 @@ def _passage(line: bytes, file: Path) -> Passage:
 def stream(folder: Path, start: int = 0) -> Iterator[Passage]:
     """The passages from row `start` on, read as a file and not by memory map.
 
-    So a build's memory stays small.
+    So a build's memory stays small. From the last row on there are none.
     """
+    if start >= size(folder):
+        return
     with (folder / PLACES).open("rb") as places, (folder / LINES).open("rb") as lines:
         if start:
             places.seek((start - 1) * PLACE.itemsize)

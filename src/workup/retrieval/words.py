@@ -1,8 +1,11 @@
-"""Texts for a search: unreadable characters are removed, and long texts are cut at a word."""
+"""Texts for a search: unreadable characters are removed, and long texts are cut at a word.
+
+Letters with marks, and Hangul, are composed (Unicode's NFC)."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -15,6 +18,10 @@ _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 # bounds a passage.
 _TOKEN = re.compile(rf"[{_CJK}]|[^\W{_CJK}]{{1,32}}|[^\w\s]")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+# Unicode's own normalisation takes quadratic time for a letter with many marks; here it gets few.
+_DECOMPOSED = re.compile(
+    r"\w[\u0300-\u036f\u3099\u309a]{1,8}|[\u1100-\u1112][\u1161-\u1175][\u11a8-\u11c2]?"
+)
 # Where a text may be cut, the best place first: behind a paragraph, a line, a sentence, a clause, a
 # word. Each begins with the signs themselves: a search that begins with what stands before a place
 # takes five times as long.
@@ -33,8 +40,14 @@ _BOUNDARIES = tuple(
 
 
 def plain(text: str) -> str:
-    """`text` with control characters and lone surrogates as spaces; line breaks and tabs stay."""
-    return _UNREADABLE.sub(" ", text)
+    """`text` with control characters and lone surrogates as spaces; line breaks and tabs stay.
+
+    Letters and their marks are composed, as in a query typed elsewhere.
+    """
+    readable = _UNREADABLE.sub(" ", text)
+    if readable.isascii():
+        return readable
+    return _DECOMPOSED.sub(lambda found: unicodedata.normalize("NFC", found[0]), readable)
 
 
 def query(text: str) -> str:

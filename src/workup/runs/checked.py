@@ -270,7 +270,7 @@ def record(found: Record) -> None:
         _text(message.content)
     for turn in episode.turns:
         _turn(turn)
-    if any(fact.weight not in WEIGHTS for fact in (*episode.case.given, *episode.case.truth.facts)):
+    if any(fact.weight not in WEIGHTS for fact in episode.case.all_facts):
         raise ValueError("a finding's weight is not 0 to 3")
     numbers(found.measures, "measures", none=True)
     if found.score is not None:
@@ -286,7 +286,7 @@ def _texts(case: Case) -> Iterator[Any]:
     yield from (case.id, case.presentation, case.question, case.category, *case.options)
     yield from (truth.diagnosis, truth.record, *truth.codes, *truth.aliases)
     yield from (*truth.differentials, *truth.references)
-    for fact in (*case.given, *truth.facts):
+    for fact in case.all_facts:
         yield from (fact.id, fact.item, fact.text)
 
 

@@ -146,6 +146,12 @@ class Run:
         return run
 
     @property
+    def started(self) -> str:
+        """When it began, as "2026-01-31 12:00:00 UTC"; "" where that is not known."""
+        said = str(self.versions.get("started", ""))
+        return said.replace("T", " ").replace("+00:00", " UTC")
+
+    @property
     def store(self) -> EpisodeStore:
         """The database of the episodes, for queries of one's own."""
         return self._store

@@ -102,7 +102,7 @@ def doubtful(episode: Episode, place: int) -> str:
 
 def facts_by_id(case: Case) -> dict[str, Fact]:
     """Every fact of a case, also those that its presentation states."""
-    return {fact.id: fact for fact in (*case.given, *case.truth.facts)}
+    return {fact.id: fact for fact in case.all_facts}
 
 
 def missed_critical(episode: Episode) -> list[Fact]:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pydantic import ByteSize
+
 from workup.core.statistics import Estimate
 from workup.metrics.known import ALWAYS, metric, shown
 from workup.metrics.metric import Where
@@ -54,7 +56,7 @@ def in_order(doctors: Iterable[str], anchors: Sequence[str]) -> list[str]:
 
 def number(name: str, value: float | None) -> str:
     """A share as ".66", anything else as "6.9" or "0.58"; a dash for what is undefined."""
-    if value is None or math.isnan(value):
+    if value is None:
         return DASH
     if metric(name).share:
         return share(value, metric(name).digits)
@@ -68,7 +70,9 @@ def share(value: float, digits: int = 2) -> str:
 
 
 def decimal(value: float, digits: int = 2) -> str:
-    """ "0.66", "−6.90"; what is rounded to nothing has no sign."""
+    """ "0.66", "−6.90"; what is rounded to nothing has no sign. A dash for NaN."""
+    if math.isnan(value):
+        return DASH
     text = f"{value:.{digits}f}"
     return (text if text.strip("-0.") else text.removeprefix("-")).replace("-", "−")
 
@@ -131,3 +135,8 @@ def duration(seconds: float) -> str:
     whole = max(0, round(seconds))
     hours, minutes = divmod(whole // 60, 60)
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def size(count: int) -> str:
+    """Bytes, as "12 B" and "1.5 GB"."""
+    return ByteSize(count).human_readable(decimal=True, separator=" ")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import isnan, nan
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -29,10 +29,11 @@ from workup.models.samplers.local import LocalModel, follow
 from workup.report.sheets import Sheet
 from workup.rl.running import run_to_end
 from workup.runs.settings import PolicySettings
+from workup.runs.words import decimal
 from workup.studies.base import plots
 from workup.studies.base.arms import settings_of
 from workup.studies.base.likelihood import Likelihood, opened, weights
-from workup.studies.base.result import DASH, Cell, Result, Section, plain, sheet
+from workup.studies.base.result import Cell, Result, Section, plain, sheet
 from workup.studies.base.task import Counts, Numbers, SourceSettings, Study, StudyTask
 from workup.studies.noise import Settings as NoiseSettings
 from workup.studies.noise import noise, spread
@@ -106,6 +107,8 @@ class ConditionFigures:
 class Cost(Result):
     """Every estimate that was timed, all in one session on one machine; `parameters` by policy."""
 
+    titled = "Cost of Shapley values on {source}"
+
     source: str
     seed: int
     machine: str
@@ -113,10 +116,6 @@ class Cost(Result):
     most: int
     timed: tuple[Timed, ...]
     left_out: int
-
-    @property
-    def title(self) -> str:
-        return f"Cost of Shapley values on {self.source}"
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -238,12 +237,12 @@ class Cost(Result):
             **varied,
             "n": lambda row: row.seconds.n,
             "seconds per case": lambda row: plain(row.seconds, 4),
-            "SD": lambda row: _fixed(row.deviation, 4),
+            "SD": lambda row: decimal(row.deviation, 4),
             "times": lambda row: f"{row.times:.2f}",
             "orders": lambda row: plain(row.orders, 1),
             "stopped by ε": lambda row: f"{row.settled:.0%}",
             "tokens": lambda row: f"{row.tokens.mean:,.0f}",
-            "error": lambda row: _fixed(row.error, 3),
+            "error": lambda row: decimal(row.error, 3),
         }
         return sheet(title, rows, columns, note)
 
@@ -306,10 +305,6 @@ def _curves(
 
     panels = {"Seconds per case": series("seconds"), "Orders until it stopped": series("orders")}
     return plots.curves(f"Seconds and orders against {x}", panels, x, log=True)
-
-
-def _fixed(value: float, digits: int) -> str:
-    return DASH if isnan(value) else f"{value:.{digits}f}"
 
 
 def _count(parameters: int) -> str:

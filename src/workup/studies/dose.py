@@ -34,10 +34,7 @@ class DoseResponse(Sweep):
     """The sweep over doses."""
 
     by, heading = "dose of trouble", "dose"
-
-    @property
-    def title(self) -> str:
-        return f"Dose of trouble on {self.source}"
+    titled = "Dose of trouble on {source}"
 
     def called(self, condition: str) -> str:
         return f"dose {condition}"

@@ -33,10 +33,7 @@ class Information(Sweep):
     """The sweep over shares of the facts that are told at the outset."""
 
     by, heading = "share of the facts told", "told"
-
-    @property
-    def title(self) -> str:
-        return f"Initial information on {self.source}"
+    titled = "Initial information on {source}"
 
     def called(self, condition: str) -> str:
         return f"{float(condition):.0%} told"

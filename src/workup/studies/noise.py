@@ -124,16 +124,14 @@ class Noise(Result):
     that contain the answer.
     """
 
+    titled = "Noise injection: {policy} on {source}"
+
     policy: str
     source: str
     settings: Settings
     ranked: tuple[RankedFacts, ...]
     left_out: Mapping[str, int]
     telling: int
-
-    @property
-    def title(self) -> str:
-        return f"Noise injection: {self.policy} on {self.source}"
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -257,7 +255,7 @@ def noise(case: Case, pool: Sequence[Case], own: Sequence[Fact], settings: Setti
             Fact(f"noise{place}", "", texts_of[place])
             for place in rng.permutation(len(texts_of))[:wanted].tolist()
         ]
-    own_facts = (*case.given, *case.truth.facts)
+    own_facts = case.all_facts
     items = {fact.item for fact in own_facts if fact.item}
     texts = {normalise(fact.text) for fact in own_facts}
     found: list[Fact] = []

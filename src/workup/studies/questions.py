@@ -31,6 +31,7 @@ from workup.loops.evaluation.loop import open_model
 from workup.methods.promed.question_gains import Weighing, question_gains
 from workup.methods.promed.understanding import identified
 from workup.report.sheets import Sheet
+from workup.report.tables import Ends
 from workup.rl.running import run_to_end
 from workup.roles.fence import clean
 from workup.roles.judges.assessor import Rubric, consult
@@ -152,6 +153,8 @@ class QuestionQuality(Result):
     `silent` counts those without any question, by run; `reasons` why judges gave up.
     """
 
+    titled = "Quality of questions on {source}"
+
     source: str
     seed: int
     judges: tuple[str, ...]
@@ -164,10 +167,6 @@ class QuestionQuality(Result):
     @property
     def runs(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(each.run for each in self.rated))
-
-    @property
-    def title(self) -> str:
-        return f"Quality of questions on {self.source}"
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -327,22 +326,17 @@ def _episodes(run: Run, doctor: str | None) -> dict[str, Record]:
     doctors = run.doctors()
     if doctor is not None and doctor not in doctors:
         raise unknown("evaluated doctor", doctor, doctors)
-    name = doctor or _evaluated(run, doctors)
-    where = {"phase": "eval", "doctor": name, "sample": 0}
-    records = (
-        record for record in run.episodes(**where) if record.episode.ending is not Ending.FAILED
-    )
-    return {record.episode.case.id: record for record in records}
-
-
-def _evaluated(run: Run, doctors: Sequence[str]) -> str:
-    """The trained policy, or in an evaluation the one that it is about."""
     if not doctors:
         raise UserError(
             f"{run.path}: nobody was evaluated in this run; let it finish with `workup resume "
             f"{run.path}`"
         )
-    return "trained" if "trained" in doctors else doctors[0]
+    name = doctor or Ends.of(doctors, run.anchors).after or doctors[0]
+    where = {"phase": "eval", "doctor": name, "sample": 0}
+    records = (
+        record for record in run.episodes(**where) if record.episode.ending is not Ending.FAILED
+    )
+    return {record.episode.case.id: record for record in records}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
 from typing import Any
 
 import numpy as np
@@ -75,16 +74,14 @@ class Honest:
 class Ranks(Result):
     """Fig. 3 by our code, and honest lists of every length."""
 
+    titled = "Ranked lists on {source}"
+
     source: str
     seed: int
     cases: int
     taus: tuple[float, ...]
     bonus: float
     honest: tuple[Honest, ...]
-
-    @property
-    def title(self) -> str:
-        return f"Ranked lists on {self.source}"
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -114,14 +111,17 @@ class Ranks(Result):
     def _figure_3(self) -> Markup:
         panels: Mapping[str, plots.Curves] = {
             LEFT: {
-                f"|D| = {D}": [(i, _exact(R_d(i, D, 1.0))) for i in range(1, D + 1)]
+                f"|D| = {D}": [(i, Estimate.exact(R_d(i, D, 1.0))) for i in range(1, D + 1)]
                 for D in (1, 3, 5, 10)
             },
             MIDDLE: {
-                f"τ = {τ:g}": [(i, _exact(R_d(i, 5, τ))) for i in range(1, 6)] for τ in self.taus
+                f"τ = {τ:g}": [(i, Estimate.exact(R_d(i, 5, τ))) for i in range(1, 6)]
+                for τ in self.taus
             },
             RIGHT: {
-                f"τ = {τ:g}": [(i, _exact(R_d(i, 4, τ) - R_d(i, 5, τ))) for i in range(1, 5)]
+                f"τ = {τ:g}": [
+                    (i, Estimate.exact(R_d(i, 4, τ) - R_d(i, 5, τ))) for i in range(1, 5)
+                ]
                 for τ in self.taus
             },
         }
@@ -285,11 +285,6 @@ def _honest(
         first(lambda each: each.expected(τ)),
         first(lambda each: each.expected(τ) + bonus * each.worths),
     )
-
-
-def _exact(value: float) -> Estimate:
-    """A figure without an interval."""
-    return Estimate(value, nan, nan, 1)
 
 
 def _of_five(taus: Sequence[float]) -> Sheet:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import nan
 from statistics import fmean
 from typing import Any
 
@@ -40,9 +39,10 @@ from workup.retrieval.hpo.phenotypes import (
 )
 from workup.retrieval.hpo.release import DATABASE, HpoRelease
 from workup.retrieval.index import Index
+from workup.runs.words import DASH
 from workup.studies.base.beside import PLACES, compared, unread
 from workup.studies.base.published import read
-from workup.studies.base.result import DASH, Result, Section, for_each, left_out, plain, sheet
+from workup.studies.base.result import Result, Section, for_each, left_out, plain, sheet
 from workup.studies.base.task import Names, SourceSettings, Study, StudyTask
 
 ALL, OWN, TESTED = "all annotations", "without the patient's own", "without any test patient's"
@@ -115,6 +115,8 @@ class RankerFigures:
 class Rare(Result):
     """The ranks of all cases that can be scored in every state."""
 
+    titled = "Rare diseases of {source}"
+
     source: str
     seed: int
     diseases: int
@@ -122,10 +124,6 @@ class Rare(Result):
     placed: tuple[RankedCase, ...]
     left_out: Mapping[str, int]
     warnings: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        return f"Rare diseases of {self.source}"
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -191,7 +189,7 @@ class Rare(Result):
         mean = {f"top-{k}": min(k / D, 1.0) for k in PLACES}
         mean |= {"MRR": sum(1 / rank for rank in range(1, D + 1)) / D}
         mean |= {"top-10 by disease": min(10 / D, 1.0)}
-        return {name: Estimate(value, nan, nan, 1) for name, value in mean.items()}
+        return {name: Estimate.exact(value) for name, value in mean.items()}
 
     @cached_property
     def rows(self) -> list[RankerFigures]:
@@ -312,7 +310,7 @@ class Ranking:
 
         A disease without annotated findings is not ranked.
         """
-        facts = (*case.given, *case.truth.facts)
+        facts = case.all_facts
         present = tuple(fact.id for fact in facts)
         found: dict[tuple[str, str], TruthRank] = {}
         passages = by_words(self._index, (fact.item for fact in facts))

@@ -65,6 +65,8 @@ class AskedCase:
 class RareQuestions(Result):
     """The ranks of all patients that are asked."""
 
+    titled = "Questions to the patients of {source}"
+
     source: str
     seed: int
     diseases: int
@@ -73,10 +75,6 @@ class RareQuestions(Result):
     left_out: int
     patients: tuple[AskedCase, ...]
     warnings: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        return f"Questions to the patients of {self.source}"
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -172,7 +170,7 @@ class Asking:
     def disease(self, case: Case, least: int) -> str:
         """The disease of a patient who can be asked; "" for another one."""
         disease = next((code for code in case.truth.codes if code.startswith(DATABASE)), "")
-        own, count = publications(case), len(case.given) + len(case.truth.facts)
+        own, count = publications(case), len(case.all_facts)
         told = bool(own) and count >= least and self.ratio.profiles.annotated(disease, own)
         return disease if told else ""
 
@@ -237,7 +235,7 @@ class Asking:
 
 
 def _ids(case: Case) -> tuple[str, ...]:
-    return tuple(fact.id for fact in (*case.given, *case.truth.facts))
+    return tuple(fact.id for fact in case.all_facts)
 
 
 def asked(

@@ -89,15 +89,13 @@ class PassageGain:
 class Reference(Result):
     """The gains of all cases."""
 
+    titled = "Gains in log-probability on {source}"
+
     policy: str
     source: str
     seed: int
     gains: tuple[Gains, ...]
     left_out: Mapping[str, int]
-
-    @property
-    def title(self) -> str:
-        return f"Gains in log-probability on {self.source}"
 
     @property
     def facts(self) -> Mapping[str, str]:

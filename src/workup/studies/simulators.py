@@ -38,11 +38,9 @@ class Simulators(Comparison):
     `models` are the models of the roles, by role.
     """
 
-    models: Mapping[str, str]
+    titled = "Patient simulators on {source}"
 
-    @property
-    def title(self) -> str:
-        return f"Patient simulators on {self.source}"
+    models: Mapping[str, str]
 
     @property
     def facts(self) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ from pydantic import Field
 from workup.core.case import Case
 from workup.core.draws import seed_key
 from workup.core.errors import RolloutError, UserError
-from workup.core.statistics import SHARE, Estimate, interval
+from workup.core.statistics import SHARE, Estimate, interval, mean_of
 from workup.loops.evaluation.arms import labels
 from workup.methods.promed.shapley import (
     Coalition,
@@ -139,16 +139,14 @@ class DrawnAgreement:
 class Stability(Result):
     """The valued cases of one policy. `telling` counts facts that contain the answer."""
 
+    titled = "Values of facts: {policy} on {source}"
+
     policy: str
     source: str
     settings: Settings
     valued: tuple[Valued, ...]
     left_out: Mapping[str, int]
     telling: int
-
-    @property
-    def title(self) -> str:
-        return f"Values of facts: {self.policy} on {self.source}"
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -196,14 +194,12 @@ class Stability(Result):
         ρ = self._over([_pairs(spearman, draws) for draws in every], RANK)
         top = self._over([_pairs(same_first, draws) for draws in every], SHARE)
         both = zip(every, self.valued, strict=True)
-        left = [_average([spearman(draw, v.without) for draw in draws]) for draws, v in both]
+        left = [mean_of([spearman(draw, v.without) for draw in draws]) for draws, v in both]
         found = (orders, ρ, top, self._over(left, RANK))
         if orders is None:
             return DrawnAgreement(*found)
         moved = self._over([_pairs(distance, draws) for draws in every], SHARE)
-        apart = [
-            _average([distance(draw, (0.0,) * len(draw)) for draw in draws]) for draws in every
-        ]
+        apart = [mean_of([distance(draw, (0.0,) * len(draw)) for draw in draws]) for draws in every]
         return DrawnAgreement(*found, moved, self._over(apart, SHARE))
 
     def _over(
@@ -349,12 +345,7 @@ def _first(values: Values) -> Array:
 def _pairs(
     measure: Callable[[Values, Values], float | None], draws: Sequence[Values]
 ) -> float | None:
-    return _average([measure(one, other) for one, other in combinations(draws, 2)])
-
-
-def _average(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    return mean_of([measure(one, other) for one, other in combinations(draws, 2)])
 
 
 def _mean(draws: Sequence[Values]) -> Values:

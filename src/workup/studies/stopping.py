@@ -84,6 +84,8 @@ class FixedBudget:
 class StoppingStudy(Result):
     """Every policy at every α, and after every fixed number of questions."""
 
+    titled = "Stopping on {source}"
+
     source: str
     seed: int
     calibration: int
@@ -92,10 +94,6 @@ class StoppingStudy(Result):
     stopped: tuple[StoppedAt, ...]
     fixed: tuple[FixedBudget, ...]
     left_out: Mapping[str, int]
-
-    @property
-    def title(self) -> str:
-        return f"Stopping on {self.source}"
 
     def notes(self) -> Sequence[str]:
         return [
@@ -113,7 +111,7 @@ class StoppingStudy(Result):
             "one disease": lambda row: plain(row.single),
             "questions": lambda row: plain(row.questions),
             "accuracy": lambda row: plain(row.accuracy, 3),
-            "questions saved": lambda row: plain(Estimate(row.saved, nan, nan, 1), 1),
+            "questions saved": lambda row: plain(Estimate.exact(row.saved), 1),
         }
         note = (
             "Coverage: the truth is in the named set. One disease: share of the sets with one "
@@ -140,7 +138,7 @@ class StoppingStudy(Result):
             return found
 
         alphas = sorted({row.alpha for row in self.stopped})
-        promised = [(a, Estimate(1 - a, nan, nan, 1)) for a in alphas]
+        promised = [(a, Estimate.exact(1 - a)) for a in alphas]
         panels: Mapping[str, plots.Curves] = {
             "Coverage": {**of("coverage"), PROMISED: promised},
             "Questions": of("questions"),

@@ -10,11 +10,19 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from jinja2 import Environment
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+from uvicorn import Server
 
 from workup.core.errors import UserError
-from workup.core.extras import wanted
 from workup.report import rendering
+from workup.retrieval import connections
 from workup.runs.files import DamagedError
 from workup.viewer import pages
 from workup.viewer.asking import AddressError, address
@@ -22,13 +30,6 @@ from workup.viewer.documents import Comparisons, document
 from workup.viewer.guard import DOCUMENT, READING, TOKEN, Gate
 from workup.viewer.pages import MissingError
 from workup.viewer.shown import ShownRun
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.types import ASGIApp
-    from uvicorn import Server
 
 # The kinds of reasons why there is no page, and HTTP's word for each; the first that fits counts.
 STATUS: Mapping[type[UserError], int] = {
@@ -90,7 +91,7 @@ class ViewerPages:
         if not isinstance(found, str):
             return found
         to = address(f"/compared/{found}/{Comparisons.PAGE}")
-        return wanted("starlette.responses").RedirectResponse(to, 303)  # type: ignore[no-any-return]
+        return RedirectResponse(to, 303)
 
     def compared(self, request: Request) -> Response:
         """A page of a comparison that was made."""
@@ -136,7 +137,7 @@ class ViewerPages:
 
 
 def _html(text: str | bytes, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    return wanted("starlette.responses").HTMLResponse(text, status, headers)  # type: ignore[no-any-return]
+    return HTMLResponse(text, status, headers)
 
 
 def render(template: str, **content: Any) -> str:
@@ -158,13 +159,12 @@ def compile_templates() -> None:
 
 def assets() -> list[Any]:
     """The routes of our files."""
-    route, responses = wanted("starlette.routing").Route, wanted("starlette.responses")
 
     def answer(request: Request) -> Response:
         name = request.url.path.lstrip("/")
-        return responses.Response(asset(name), media_type=ASSETS[name])  # type: ignore[no-any-return]
+        return Response(asset(name), media_type=ASSETS[name])
 
-    return [route(f"/{name}", answer) for name in ASSETS]
+    return [Route(f"/{name}", answer) for name in ASSETS]
 
 
 @cache
@@ -178,41 +178,26 @@ def asset(name: str) -> str:
 
 def application(shown: Mapping[str, ShownRun]) -> ASGIApp:
     """The pages as an ASGI application, which belongs behind a gate."""
-    route = wanted("starlette.routing").Route
     answers = ViewerPages(shown)
     compile_templates()
     routes = [
-        route("/", answers.runs),
-        route("/run/{run}", answers.overview),
-        route("/run/{run}/episodes", answers.episodes),
-        route("/run/{run}/episode", answers.episode),
-        route("/run/{run}/case", answers.case),
-        route("/run/{run}/report.html", answers.document),
-        route("/run/{run}/transcripts/{page}", answers.document),
-        route("/compare", answers.compare),
-        route("/compared/{key}/{page:path}", answers.compared),
+        Route("/", answers.runs),
+        Route("/run/{run}", answers.overview),
+        Route("/run/{run}/episodes", answers.episodes),
+        Route("/run/{run}/episode", answers.episode),
+        Route("/run/{run}/case", answers.case),
+        Route("/run/{run}/report.html", answers.document),
+        Route("/run/{run}/transcripts/{page}", answers.document),
+        Route("/compare", answers.compare),
+        Route("/compared/{key}/{page:path}", answers.compared),
         *assets(),
     ]
-    return wanted("starlette.applications").Starlette(  # type: ignore[no-any-return]
-        routes=routes, exception_handlers={404: answers.missing}
-    )
+    return Starlette(routes=routes, exception_handlers={404: answers.missing})
 
 
 def server(app: ASGIApp) -> Server:
     """`app` as a uvicorn server, on sockets that `run` gets."""
-    uvicorn = wanted("uvicorn")
-    from workup.retrieval.connections import bounded
-
-    return uvicorn.Server(  # type: ignore[no-any-return]
-        uvicorn.Config(
-            app,
-            http=bounded(HEAD, BODY, WAITING),
-            ws="none",
-            log_level="error",
-            access_log=False,
-            server_header=False,
-        )
-    )
+    return connections.server(app, HEAD, BODY, WAITING)
 
 
 def loopback(host: str) -> bool:
@@ -223,21 +208,6 @@ def loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket at the address; port 0 takes a free one.
-
-    Raises UserError where none can be had.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=128)
-    except OSError as error:
-        raise UserError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port (0 takes a "
-            "free one)"
-        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +236,7 @@ class ServerAddress:
         called = {"localhost", self.host.lower(), *(name.lower() for name in self.names)}
         if not loopback(self.host):
             called.add(socket.gethostname().lower())
-        with listening(self.host, self.port) as sock:
+        with connections.listening(self.host, self.port) as sock:
             taken = sock.getsockname()[1]
             running = server(Gate(tokens, taken, called, methods).guarded(app))
             host = f"[{self.host}]" if ":" in self.host else self.host
@@ -285,6 +255,5 @@ def serve(shown: Mapping[str, ShownRun], place: ServerAddress) -> None:
     """
     if any(each.restricted and not each.withheld for each in shown.values()):
         place.refuse_restricted("restricted runs are")
-    wanted("starlette")
     told = "Whoever has the link can read these runs."
     place.serve(application(shown), {secrets.token_urlsafe(24): ""}, READING, told)

@@ -12,15 +12,12 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
 
-from workup.core.extras import wanted
-from workup.retrieval.server import known_host
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-if TYPE_CHECKING:
-    from starlette.responses import Response
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from workup.retrieval.server import known_host
 
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -88,40 +85,38 @@ class Gate:
 
     def _refusal(self, scope: Scope) -> Response | None:
         """Why a request is not answered, if it is not."""
-        plain = wanted("starlette.responses").PlainTextResponse
         headers = _headers(scope)
         host, origin = headers.get("host", ""), headers.get("origin")
         if not known_host(host, self.names):
             said = f"this server is not called {host[:200]!r}; --name lets it be\n"
-            return plain(said, 421)  # type: ignore[no-any-return]
+            return PlainTextResponse(said, 421)
         if origin is not None and origin != f"http://{host}":
-            return plain("pages of other sites may not ask this server\n", 403)  # type: ignore[no-any-return]
+            return PlainTextResponse("pages of other sites may not ask this server\n", 403)
         if scope["method"] not in self.methods:
             allowed = {"Allow": ", ".join(self.methods)}
-            return plain("there is nothing to write here\n", 405, allowed)  # type: ignore[no-any-return]
+            return PlainTextResponse("there is nothing to write here\n", 405, allowed)
         if scope["method"] not in READING and origin is None:
-            return plain("what is written must come from a page of this server\n", 403)  # type: ignore[no-any-return]
+            return PlainTextResponse("what is written must come from a page of this server\n", 403)
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST:
-            return plain(f"an address has at most {LONGEST} bytes\n", 414)  # type: ignore[no-any-return]
+            return PlainTextResponse(f"an address has at most {LONGEST} bytes\n", 414)
         return None
 
     def _welcome(self, scope: Scope) -> Response | None:
         """What sets the cookie or says how to get in; None if the request has the cookie."""
-        responses = wanted("starlette.responses")
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == TOKEN]
         if given and self.reader(given[0]) is not None:
             rest = urlencode([pair for pair in query if pair[0] != TOKEN])
             # "//host" would be another site; a path of ours begins with one slash.
             path = "/" + quote(scope["path"].lstrip("/"))
-            answer = responses.RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
+            answer = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
             answer.set_cookie(self.cookie, given[0], httponly=True, samesite="lax", path="/")
-            return answer  # type: ignore[no-any-return]
+            return answer
         if (reader := self.reader(_cookies(scope).get(self.cookie, ""))) is not None:
             scope[READER] = reader
             return None
         said = "this page needs the link that `workup view` printed, with its token\n"
-        return responses.PlainTextResponse(said, 403)  # type: ignore[no-any-return]
+        return PlainTextResponse(said, 403)
 
 
 def _headers(scope: Scope) -> dict[str, str]:

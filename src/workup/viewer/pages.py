@@ -78,7 +78,7 @@ def _run_row(shown: ShownRun) -> Content:
         "title": title(run),
         "restricted": shown.restricted,
         "state": progress.state(run),
-        "started": _started(run),
+        "started": run.started[:16] or DASH,
         "environment": _named(run, "environment") or DASH,
         "strategy": _named(run, "strategy"),
         "policy": run.config.get("policy") or "",
@@ -156,7 +156,7 @@ def _facts(
     for name in ("strategy", "environment"):
         if named := _named(run, name):
             yield name.capitalize(), named
-    yield "Started", _started(run)
+    yield "Started", run.started[:16] or DASH
     if (seconds := run.summary.get("seconds")) is not None:
         yield "Took", duration(float(seconds))
     if money is not None:
@@ -494,7 +494,3 @@ def _entries(run: Run) -> dict[str, Any]:
     if not isinstance(found, Mapping):
         return {}
     return {doctor: found[doctor] for doctor in in_order(found, run.anchors)}
-
-
-def _started(run: Run) -> str:
-    return str(run.versions.get("started") or DASH)[:16].replace("T", " ")

@@ -10,22 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
 from workup.core.errors import UserError
-from workup.core.extras import wanted
 from workup.studies.review.answers import LONGEST_NOTE, AnswerEntry, Standing
 from workup.studies.review.folder import Review
 from workup.studies.review.form import SIDES
 from workup.viewer import blind
 from workup.viewer.app import ServerAddress, assets, compile_templates, render
 from workup.viewer.guard import READER, WRITING
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.types import ASGIApp
 
 LARGEST = 65_536  # bytes of a form
 URLENCODED = "application/x-www-form-urlencoded"
@@ -134,14 +135,13 @@ class ReviewPages:
         """Keeps an answer or a skip, and shows the next item."""
         number, sent = self._number(request), await Sent.read(request)
         reader, note, store = request.scope[READER], sent.note, self.review.answers
-        aside = wanted("starlette.concurrency").run_in_threadpool
         if sent.values.get("act") == "skip":
-            await aside(store.skip, reader, number, note)
+            await run_in_threadpool(store.skip, reader, number, note)
         else:
             given, missing = sent.answers(self.review)
             if missing:
                 return await self._incomplete(request, number, sent, missing)
-            await aside(store.answer, reader, number, given, note)
+            await run_in_threadpool(store.answer, reader, number, given, note)
         _, standing = await self._standing(request)
         following = self._next(standing, number)
         return _redirect(f"/item/{following}" if following else "/")
@@ -155,8 +155,7 @@ class ReviewPages:
         entry = sent.values.get("entry", "")
         if not (entry.isascii() and entry.isdigit() and len(entry) < 16):
             raise RefusedError("the form names no entry", 400)
-        aside = wanted("starlette.concurrency").run_in_threadpool
-        item = await aside(self.review.answers.undo, request.scope[READER], int(entry))
+        item = await run_in_threadpool(self.review.answers.undo, request.scope[READER], int(entry))
         return _redirect(f"/item/{item}" if item else "/")
 
     async def missing(self, request: Request, error: Exception) -> Response:
@@ -183,9 +182,8 @@ class ReviewPages:
         return _page("item.html", head | await self._item(number, given, missing), 400)
 
     async def _standing(self, request: Request) -> tuple[str, Standing]:
-        aside = wanted("starlette.concurrency").run_in_threadpool
         reader = request.scope[READER]
-        return reader, await aside(self.review.answers.standing, reader)
+        return reader, await run_in_threadpool(self.review.answers.standing, reader)
 
     def _number(self, request: Request) -> int:
         text = request.path_params["number"]
@@ -202,8 +200,7 @@ class ReviewPages:
     async def _item(
         self, number: int, given: Mapping[str, str | None], missing: Sequence[str] = ()
     ) -> dict[str, Any]:
-        aside = wanted("starlette.concurrency").run_in_threadpool
-        records = await aside(self.review.records, self.review.items[number - 1])
+        records = await run_in_threadpool(self.review.records, self.review.items[number - 1])
         names = SIDES if self.review.manifest.pairs else ("",)
         return {
             "number": number,
@@ -241,26 +238,25 @@ def _state(entry: AnswerEntry | None) -> str:
 
 def _page(template: str, content: Mapping[str, Any], status: int = 200) -> Response:
     text = render(template, **content)
-    return wanted("starlette.responses").HTMLResponse(text, status)  # type: ignore[no-any-return]
+    return HTMLResponse(text, status)
 
 
 def _redirect(path: str) -> Response:
-    return wanted("starlette.responses").RedirectResponse(path, 303)  # type: ignore[no-any-return]
+    return RedirectResponse(path, 303)
 
 
 def application(review: Review) -> ASGIApp:
     """The pages as an ASGI application, which belongs behind a gate."""
-    route = wanted("starlette.routing").Route
     pages = ReviewPages(review)
     compile_templates()
     routes = [
-        route("/", pages.start),
-        route("/item/{number}", pages.item, methods=["GET"]),
-        route("/item/{number}", pages.save, methods=["POST"]),
-        route("/undo", pages.undo, methods=["POST"]),
+        Route("/", pages.start),
+        Route("/item/{number}", pages.item, methods=["GET"]),
+        Route("/item/{number}", pages.save, methods=["POST"]),
+        Route("/undo", pages.undo, methods=["POST"]),
         *assets(),
     ]
-    return wanted("starlette.applications").Starlette(  # type: ignore[no-any-return]
+    return Starlette(
         routes=routes, exception_handlers={404: pages.missing, UserError: pages.refused}
     )
 
@@ -281,7 +277,6 @@ def serve_review(
                 "them"
             )
         place.refuse_restricted("restricted cases are")
-    wanted("starlette")
     for name in names:
         review.answers.admit(name)
     readers = review.answers.reviewers()

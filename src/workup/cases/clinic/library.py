@@ -531,7 +531,7 @@ class ClinicLibrary:
 
     def references(self, case: Case) -> tuple[str, ...]:
         """What the graph says of the case's diagnosis and findings, in one text."""
-        found = [fact.item for fact in (*case.given, *case.truth.facts)]
+        found = [fact.item for fact in case.all_facts]
         steps = reference(self._named, in_marks(case, case.truth.diagnosis), found)
         return (said(case, " ".join(map(verbalise, steps))),) if steps else ()
 

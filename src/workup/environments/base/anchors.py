@@ -32,11 +32,11 @@ def _given(case: Case) -> Evidence:
 def told(case: Case, past: Sequence[Turn], opening: Evidence) -> dict[str, tuple[str, ...]]:
     """What the `opening` told and the turns revealed: item → ids of findings."""
     seen = {fact_id for turn in past for fact_id in turn.observation.evidence}
-    revealed = (fact for fact in (*case.given, *case.truth.facts) if fact.id in seen)
+    revealed = (fact for fact in case.all_facts if fact.id in seen)
     known = dict(opening)
     for name, ids in evidence_of(revealed).items():
         known[name] = tuple(dict.fromkeys((*known.get(name, ()), *ids)))
-    own = {fact.id for fact in (*case.given, *case.truth.facts)}
+    own = {fact.id for fact in case.all_facts}
     for turn in past:
         item = turn.observation.item  # none where documents were read
         invented = tuple(id for id in turn.observation.evidence if id not in own)
@@ -143,7 +143,7 @@ class FullInformationDoctor(BayesDiagnoser):
 
     def evidence(self, case: Case, past: Sequence[Turn]) -> Evidence:
         normal: Evidence = dict.fromkeys(self.items, ())
-        return normal | evidence_of((*case.given, *case.truth.facts)) | self.knowledge.read(case)
+        return normal | evidence_of(case.all_facts) | self.knowledge.read(case)
 
 
 class RandomDoctor(BayesDiagnoser):

@@ -29,7 +29,7 @@ class Discovery:
     async def found(self, case: Case, seen: Observation) -> Observation:
         """`seen` with all that its text reveals; RolloutError without a usable verdict."""
         said = " ".join(message.content for message in seen.messages)
-        facts = [fact for fact in (*case.given, *case.truth.facts) if fact.id not in seen.evidence]
+        facts = [fact for fact in case.all_facts if fact.id not in seen.evidence]
         if seen.done or not seen.understood or said in ("", UNREADABLE) or not facts:
             return seen
         verdict = await self._checker.judge(Stated(facts, said))

@@ -22,7 +22,7 @@ def partial(case: Case, share: float, seed: int = 0) -> Case:
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share is {share}; it lies between 0 and 1")
-    facts = (*case.given, *case.truth.facts)
+    facts = case.all_facts
     order = np.random.default_rng(seed_key("partial", seed, case.id)).permutation(len(facts))
     chosen = set(order[: round(share * len(facts))].tolist())
     shown = tuple(fact for place, fact in enumerate(facts) if place in chosen)

@@ -182,13 +182,13 @@ class ModelPatient:
 
         The facts' texts in the record's order, without diagnosis names.
         """
-        return [self._record.tell(case, fact) for fact in (*case.given, *case.truth.facts)]
+        return [self._record.tell(case, fact) for fact in case.all_facts]
 
     async def compose(
         self, case: Case, past: Sequence[Turn], question: str, rejected: Sequence[Rejection] = ()
     ) -> PatientReply:
         """A new answer; `rejected` are those which the fact checker has sent back in this turn."""
-        facts = (*case.given, *case.truth.facts)
+        facts = case.all_facts
         messages = self._messages(case, past, question, rejected)
         request = Request("patient", "patient/1", messages, max_tokens=600)
         answer = await ask(
@@ -300,7 +300,7 @@ class CheckedPatient:
     def _as_stated(case: Case, said: PatientReply, verdict: Check) -> PatientReply:
         if not said.facts:
             return said
-        facts = (*case.given, *case.truth.facts)
+        facts = case.all_facts
         return replace(
             said, facts=tuple(facts[number - 1].id for number in sorted(set(verdict.stated)))
         )

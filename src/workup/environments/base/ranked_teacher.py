@@ -120,7 +120,7 @@ def learned(world: Lists, case: Case, past: Sequence[Turn]) -> Evidence:
     evidence = world.known(case)
     for turn in past:
         seen = set(turn.observation.evidence)
-        found = evidence_of(fact for fact in (*case.given, *case.truth.facts) if fact.id in seen)
+        found = evidence_of(fact for fact in case.all_facts if fact.id in seen)
         normal: Mapping[str, tuple[str, ...]] = dict.fromkeys(world.examined(turn), ())
         evidence = {**normal, **evidence, **found}
     return evidence

@@ -216,7 +216,7 @@ class RecordedConsultation(Encounter):
 
         The oracle context of CR-11, never part of an encounter.
         """
-        return self._report(case, case.given + case.truth.facts)
+        return self._report(case, case.all_facts)
 
     def _consult(self, case: Case, meant: Match) -> Observation:
         if len(meant.items) > 1:
@@ -241,7 +241,7 @@ class RecordedConsultation(Encounter):
 
     def _free(self, case: Case) -> tuple[Fact, ...]:
         """The facts of the case that belong to no listed item."""
-        facts = (*case.given, *case.truth.facts)
+        facts = case.all_facts
         return tuple([fact for fact in facts if fact.item not in self.items])
 
     def _report(
@@ -275,4 +275,4 @@ def _unanswered(text: str) -> Observation:
 
 
 def _about(case: Case, item: str) -> list[Fact]:
-    return [fact for fact in (*case.given, *case.truth.facts) if fact.item == item]
+    return [fact for fact in case.all_facts if fact.item == item]

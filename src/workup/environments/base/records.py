@@ -92,7 +92,7 @@ class SimulatedRecord:
     def _messages(
         self, case: Case, past: Sequence[Turn], request: str, usual: str
     ) -> tuple[Message, ...]:
-        facts = (*case.given, *case.truth.facts)
+        facts = case.all_facts
         sections = [
             ("the presentation", clean(case.presentation, _LONGEST_RECORD)),
             ("findings on record", listed([fact.text for fact in facts])),

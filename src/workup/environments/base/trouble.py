@@ -127,7 +127,7 @@ class Trouble:
         step = max(1, len(self.pool) // POOL)
         for case in (self.pool[place] for place in range(0, len(self.pool), step)[:POOL]):
             by_item: dict[str, list[Fact]] = {}
-            for fact in (*case.given, *case.truth.facts):
+            for fact in case.all_facts:
                 by_item.setdefault(fact.item, []).append(fact)
             for item in by_item.keys() & self.items:
                 facts = tuple(sorted(by_item[item], key=lambda fact: fact.id))
@@ -165,7 +165,7 @@ class Trouble:
         affirmed = facts
         if not facts and invented:
             place = int(self._uniform(case, topic, "invented") * len(invented))
-            own = {fact.id for fact in (*case.given, *case.truth.facts)}
+            own = {fact.id for fact in case.all_facts}
             affirmed = tuple(
                 replace(fact, id=f"invented:{fact.id}") if fact.id in own else fact
                 for fact in invented[place]
@@ -220,7 +220,7 @@ def doubt(case: Case, past: Sequence[Turn], turn: Turn) -> str:
 
 def truth_of(case: Case, topic: str) -> list[Fact]:
     """The facts of the case that an answer on `topic` would tell if it were true."""
-    facts = (*case.given, *case.truth.facts)
+    facts = case.all_facts
     named = [fact for fact in facts if fact.item == topic]
     return named or [f for f in facts if (f.item or f.id) in topic.split(APART)]
 
@@ -230,5 +230,5 @@ def _statement(case: Case, turn: Turn) -> frozenset[str] | None:
     if not turn.observation.understood:
         return None
     own = {fact.id for fact in truth_of(case, turn.observation.item)}
-    others = {fact.id for fact in (*case.given, *case.truth.facts)} - own
+    others = {fact.id for fact in case.all_facts} - own
     return frozenset(turn.observation.evidence) - others

@@ -343,7 +343,7 @@ class Counted:
             elif (fact.item, says) not in seen:
                 seen.add((fact.item, says))
                 self._count(case, fact.item, says)
-        reported = {fact.item for fact in (*case.given, *case.truth.facts)}
+        reported = {fact.item for fact in case.all_facts}
         for item in source.items:
             normal = closed or item.normal in case.truth.record
             if item.kind in _TESTS and item.name not in reported and normal:

@@ -244,7 +244,7 @@ class ExamSimulator:
     def _recorded_names(self, case: Case) -> dict[str, list[str]]:
         """What the record may hold: an examination → the names that the record has for it."""
         names = {exam: list(items) for exam, items in self._items.items()}
-        for fact in (*case.given, *case.truth.facts):
+        for fact in case.all_facts:
             if fact.item and fact.item not in self._named:
                 names.setdefault(self.canonical(fact.item), []).append(fact.item)
         return names
@@ -277,7 +277,7 @@ class ExamSimulator:
         An item without a finding is recorded as normal where the record's text says so, or where
         the source's records are complete.
         """
-        facts = [fact for fact in (*case.given, *case.truth.facts) if fact.item in items]
+        facts = [fact for fact in case.all_facts if fact.item in items]
         text = " ".join(self._tell(case, fact) for fact in facts)
         if not facts:
             normal = next(
@@ -369,7 +369,7 @@ class ExamSimulator:
         """The prompt. It holds the order in normal form: two names of one test are one request."""
         sections = [("the presentation", clean(case.presentation, _LONGEST_RECORD))]
         if "record" in self.settings.sources:
-            facts = (*case.given, *case.truth.facts)
+            facts = case.all_facts
             sections += [
                 ("findings on record", listed([fact.text for fact in facts])),
                 ("the record's text", clean(case.truth.record, _LONGEST_RECORD) or "(none)"),

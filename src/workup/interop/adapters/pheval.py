@@ -78,7 +78,7 @@ class WorkupRunner(PhEvalRunner):
 
 
 def _ranked(ratio: LikelihoodRatio, case: Case, own: frozenset[str]) -> polars.DataFrame:
-    present = tuple(fact.id for fact in (*case.given, *case.truth.facts))
+    present = tuple(fact.id for fact in case.all_facts)
     scores = ratio.scores(PatientFindings(present, own=own))
     rows = ordered(scores, 0, case.id)[:MOST]
     return polars.DataFrame(

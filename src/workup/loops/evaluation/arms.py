@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workup.report.live import Face, Live
+from workup.report.live import Live
 from workup.runs.policies import resolve
 
 
@@ -21,7 +21,7 @@ def labels(policies: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass
-class Steps(Face):
+class Steps(Live):
     """A `Live` that passes on the progress, and each note once.
 
     It shows no table and no report: what the evaluations belong to has its own.
@@ -43,6 +43,3 @@ class Steps(Face):
         if text not in self.seen and not text.startswith(("report ", "look ")):
             self.seen.add(text)
             self.live.note(text)
-
-    def table(self, summary: Mapping[str, Any]) -> None:
-        pass

@@ -99,7 +99,7 @@ def answer_of(reader: BayesDiagnoser, case: Case, name: str) -> Evidence:
 
     If its parent was not asked for and is absent, so are both.
     """
-    record = evidence_of((*case.given, *case.truth.facts))
+    record = evidence_of(case.all_facts)
     parent = reader.items[name].parent
     if parent in reader.items and parent not in record:
         return {name: (), parent: ()}

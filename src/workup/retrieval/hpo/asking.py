@@ -44,7 +44,7 @@ def answer(ontology: Ontology, case: Case, term: str) -> TermAnswer:
     """
     facts = tuple(
         fact
-        for fact in (*case.given, *case.truth.facts)
+        for fact in case.all_facts
         if (id := ontology.resolve(fact.id)) and term in ontology.ancestors(id)
     )
     gone = {*map(ontology.resolve, excluded(case))}

@@ -176,7 +176,7 @@ def _problem(settings: IndexSettings) -> str:
 def has_terms(source: Source) -> bool:
     """Whether findings of its cases are terms of the HPO: those of LOOKED_AT cases are read."""
     cases = evenly_spaced(source.test or source.train, LOOKED_AT)
-    facts = (fact for case in cases for fact in (*case.given, *case.truth.facts))
+    facts = (fact for case in cases for fact in case.all_facts)
     return any(fact.id.startswith(TERM) for fact in facts)
 
 

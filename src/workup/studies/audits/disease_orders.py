@@ -135,6 +135,8 @@ class Adversarial(Result):
     """What became of all pairs."""
 
     texts: ClassVar = {"told": {"__all__": {"orders", "replies", "reason"}}}
+    titled = "{n} pairs of orders, {cases}, written by {model}"
+    asks = "told"
 
     cases: str
     model: str
@@ -146,13 +148,6 @@ class Adversarial(Result):
         """The share of the pairs with its interval by case."""
         values = [float(getattr(each, measure)) for each in told]
         return interval(values, [each.case for each in told], bounds=SHARE, seed=self.seed)
-
-    @property
-    def title(self) -> str:
-        return f"{self.n} pairs of orders, {self.cases}, written by {self.model}"
-
-    def asked(self) -> Sequence[Any]:
-        return self.told
 
     @cached_property
     def rates(self) -> list[PairRates]:

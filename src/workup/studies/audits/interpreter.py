@@ -98,6 +98,7 @@ class InterpreterAudit(Result):
     """All requests of one source, as they were read."""
 
     texts: ClassVar = {"read": {"__all__": {"request", "reason"}}}
+    asks = "read"
 
     source: str
     requests: str
@@ -110,9 +111,6 @@ class InterpreterAudit(Result):
     def title(self) -> str:
         by = ", ".join(filter(None, (self.encoder and Path(self.encoder).name, self.model)))
         return f"Requests to {self.source} read by words{f', {by}' if by else ''}"
-
-    def asked(self) -> Sequence[Any]:
-        return self.read
 
     def _of(self, kind: str) -> list[ReadRequest]:
         return [each for each in self.read if kind in (ALL, each.kind) and not each.reason]

@@ -94,6 +94,9 @@ class Audit(Result):
     `beside` says whose labels the exact ones are.
     """
 
+    titled = "{model} beside {beside} on {source}"
+    asks = "probes"
+
     model: str
     source: str
     n: int
@@ -120,13 +123,6 @@ class Audit(Result):
         pairs = tuple((*pair, count) for pair, count in sorted(confusion.items()))
         moved = sum(each.moved for each in done)
         return JudgeAgreement(judgement, kind, accuracy, kappa, pairs, moved)
-
-    @property
-    def title(self) -> str:
-        return f"{self.model} beside {self.beside} on {self.source}"
-
-    def asked(self) -> Sequence[Any]:
-        return self.probes
 
     @cached_property
     def agreements(self) -> list[JudgeAgreement]:

@@ -54,8 +54,11 @@ async def audit(model: Model, results: Results, begin: Begin = quietly) -> Audit
     tick = begin(len(marked))
     asked = [_compare(judge, name, label, tick) for name, label in marked]
     graded = {name for name in form if "partly" in form[name].verdicts.values()}
-    compared = [
-        each if each.judgement in graded else _halved(each) for each in await asyncio.gather(*asked)
+    compared = [  # an ungraded question has no "partly": the model's is "wrong"
+        replace(each, model=("wrong",))
+        if each.model == ("partly",) and each.judgement not in graded
+        else each
+        for each in await asyncio.gather(*asked)
     ]
     versions = {name: judge.rubric.version for name in form if form[name].verdicts}
     source, seed = results.review.path.name, results.review.manifest.seed
@@ -75,11 +78,6 @@ async def _compare(
         return JudgedProbe(*told, None, VALUES[verdict], reason=str(error))
     finally:
         tick()
-
-
-def _halved(compared: JudgedProbe) -> JudgedProbe:
-    """With "wrong" in place of the model's "partly"."""
-    return replace(compared, model=("wrong",)) if compared.model == ("partly",) else compared
 
 
 def run(task: StudyTask) -> Audit:

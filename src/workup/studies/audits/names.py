@@ -128,6 +128,8 @@ class NamesAudit(Result):
     and at `failed` names a model gave up.
     """
 
+    titled = "Names of {file}"
+
     file: str
     release: str
     mapped: tuple[Mapped, ...]
@@ -135,10 +137,6 @@ class NamesAudit(Result):
     doubtful: int
     left_out: int
     failed: int
-
-    @property
-    def title(self) -> str:
-        return f"Names of {self.file}"
 
     def sections(self) -> Sequence[Section]:
         columns = {

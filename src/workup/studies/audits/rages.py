@@ -40,7 +40,8 @@ from workup.environments.exams.rages import (
 from workup.report.sheets import Sheet
 from workup.rl.running import run_to_end
 from workup.roles.judges.exact import DIFFERENCE
-from workup.studies.base.result import DASH, Result, Section, percent, sheet
+from workup.runs.words import decimal
+from workup.studies.base.result import Result, Section, percent, sheet
 from workup.studies.base.task import Study, StudySettings, StudyTask
 
 WING = "clinic:pathology"
@@ -221,6 +222,9 @@ class Calibration:
 class RagesAudit(Result):
     """The results of all configurations, and the comparison with a table where one was given."""
 
+    titled = "RAGES: base {base}, model {model}"
+    asks = "results"
+
     base: str
     model: str
     n: int
@@ -249,13 +253,6 @@ class RagesAudit(Result):
         numbers = [None if value is None else float(value) for value in values]
         cases = [each.probe.case for each in results]
         return interval(numbers, cases, bounds=SHARE, seed=self.seed)
-
-    def asked(self) -> Sequence[Any]:
-        return self.results
-
-    @property
-    def title(self) -> str:
-        return f"RAGES: base {self.base}, model {self.model}"
 
     @cached_property
     def rates(self) -> list[SourceRates]:
@@ -309,10 +306,10 @@ class RagesAudit(Result):
                     row.configuration if row.whole else f"  {row.source or row.markers}"
                 ),
                 "n": lambda row: row.n,
-                "answered %": lambda row: _hundredths(row.answered),
+                "answered %": lambda row: decimal(100 * row.answered, 1),
                 "right %": lambda row: percent(row.right),
-                "expected": lambda row: _hundredths(row.expected),
-                "typical %": lambda row: _hundredths(row.typical.mean),
+                "expected": lambda row: decimal(100 * row.expected, 1),
+                "typical %": lambda row: decimal(100 * row.typical.mean, 1),
             },
             bold=lambda row: row.whole,
         )
@@ -364,10 +361,6 @@ def _expected(said: Sequence[OrderResult]) -> float:
         else:
             return math.nan
     return float(np.mean(chances)) if chances else math.nan
-
-
-def _hundredths(share: float) -> str:
-    return DASH if math.isnan(share) else f"{100 * share:.1f}"
 
 
 def _probe(case: Case, column: int, telling: bool) -> Probe:

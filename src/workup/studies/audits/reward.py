@@ -38,7 +38,7 @@ from workup.runs import Record
 from workup.runs.policies import resolve
 from workup.runs.settings import Settings as TrainingSettings
 from workup.runs.settings import with_user_config
-from workup.studies.base.result import Result, Section, clear, plain, sheet, signed
+from workup.studies.base.result import Result, Section, plain, sheet, signed
 from workup.studies.base.task import Study, StudySettings, StudyTask
 
 WING = "clinic:pathology"  # the cases of methods whose doctor orders examinations
@@ -210,7 +210,7 @@ class ForgedPay:
     def pays(self) -> bool:
         """Whether it is paid more than its counterpart: the interval, or all cases, lie above 0."""
         alike = self.more.n > 1 and math.isnan(self.more.low)  # no variance: no interval
-        return (clear(self.more) or alike) and self.more.mean > LEAST
+        return (self.more.clear or alike) and self.more.mean > LEAST
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,8 @@ class SimulatorAudit(Result):
     """One simulator on `source`. `checker` is "exact" where no model judged."""
 
     texts: ClassVar = {"judged": {"__all__": {"question", "text", "reason"}}}
+    titled = "{simulator} ({model}) on {source}, judged by {checker}"
+    asks = "judged"
 
     simulator: str
     model: str
@@ -192,13 +194,6 @@ class SimulatorAudit(Result):
         verdicts = [getattr(each, measure) for each in asked]
         values = [None if verdict is None else float(verdict) for verdict in verdicts]
         return interval(values, [each.case for each in asked], bounds=SHARE, seed=self.seed)
-
-    @property
-    def title(self) -> str:
-        return f"{self.simulator} ({self.model}) on {self.source}, judged by {self.checker}"
-
-    def asked(self) -> Sequence[Any]:
-        return self.judged
 
     @cached_property
     def rates(self) -> Mapping[str, Mapping[str, Estimate]]:
@@ -322,7 +317,7 @@ def _probe(
             text.replace("{diagnosis}", case.truth.diagnosis),
             frozenset() if kind == DIAGNOSIS else None,
         )
-    facts = (*case.given, *case.truth.facts)
+    facts = case.all_facts
     present = {fact.item for fact in facts}
     if kind == ON_RECORD and facts:
         fact = facts[int(rng.integers(len(facts)))]
@@ -335,12 +330,7 @@ def _probe(
         return SimulatorProbe(
             OFF_RECORD, case, absent[int(rng.integers(len(absent)))].question, frozenset()
         )
-    others = [
-        fact
-        for other in cases
-        if other.id != case.id
-        for fact in (*other.given, *other.truth.facts)
-    ]
+    others = [fact for other in cases if other.id != case.id for fact in other.all_facts]
     if not others:
         return SimulatorProbe(
             DIAGNOSIS, case, _FOR_THE_DIAGNOSIS[chinese(case.presentation)][0], frozenset()
@@ -393,7 +383,7 @@ async def _judge(
     judged = JudgedAnswer(probe.kind, probe.case.id, probe.question)
     try:
         said = await simulator.reply(probe.case, probe.question)
-        known = len(probe.case.given) + len(probe.case.truth.facts)
+        known = len(probe.case.all_facts)
         share = len(set(said.facts)) / known if known else None
         judged = replace(judged, text=said.text, facts=said.facts, told=share)
         if checker is None:
@@ -408,7 +398,7 @@ async def _judge(
 def _exactly(
     simulator: AuditedSimulator, probe: SimulatorProbe, said: PatientReply, judged: JudgedAnswer
 ) -> JudgedAnswer:
-    facts = {fact.id: fact for fact in (*probe.case.given, *probe.case.truth.facts)}
+    facts = {fact.id: fact for fact in probe.case.all_facts}
     own = " ".join(simulator.record.tell(probe.case, facts[id]) for id in said.facts)
     # A paraphrase may be factual too; only a model can decide that.
     factual = said.text in ((own,) if own else NOT_KNOWN) if simulator.name == EMBEDDED else None
@@ -448,10 +438,7 @@ async def _fits(
     simulator: AuditedSimulator, probe: SimulatorProbe, said: PatientReply, checker: Model
 ) -> tuple[bool, bool]:
     """Relevance and factuality by the checker."""
-    facts = [
-        simulator.record.tell(probe.case, fact)
-        for fact in (*probe.case.given, *probe.case.truth.facts)
-    ]
+    facts = [simulator.record.tell(probe.case, fact) for fact in probe.case.all_facts]
     if simulator.name != RECORD:
         verdict = await check(checker, facts, probe.question, said.text)
         return verdict.relevant, verdict.supported

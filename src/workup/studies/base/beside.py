@@ -57,6 +57,8 @@ class ComparedCase:
 class RanksBeside(Result):
     """The ranks of all patients of the tables who name a publication."""
 
+    titled = "Rare diseases of {source}, beside published ranks"
+
     source: str
     seed: int
     diseases: int
@@ -65,10 +67,6 @@ class RanksBeside(Result):
     cases: tuple[ComparedCase, ...]
     untold: int
     warnings: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        return f"Rare diseases of {self.source}, beside published ranks"
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -286,7 +284,7 @@ def compared(
 
 def unread(profiles: Profiles, cases: Iterable[Case]) -> list[str]:
     """What a reader should know of findings that the release does not have."""
-    terms = [fact.id for case in cases for fact in (*case.given, *case.truth.facts)]
+    terms = [fact.id for case in cases for fact in case.all_facts]
     count = profiles.unknown(terms)
     if not count:
         return []
@@ -304,7 +302,7 @@ def _compared(
 ) -> ComparedCase:
     profiles, own = ratio.profiles, publications(case)
     disease = next((code for code in case.truth.codes if code.startswith(DATABASE)), "")
-    present = tuple(fact.id for fact in (*case.given, *case.truth.facts))
+    present = tuple(fact.id for fact in case.all_facts)
     ranks = dict(theirs)
     for name, withheld in ((WITH, frozenset[str]()), (OUT, own)):
         ranks[name] = 0

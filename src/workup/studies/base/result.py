@@ -21,6 +21,7 @@ from workup.report.rendering import render
 from workup.report.sheets import Sheet
 from workup.runs.files import clear_errors, write_whole
 from workup.runs.machine import origin, versions
+from workup.runs.words import DASH, decimal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 R = TypeVar("R")
 Cell = str | int | Estimate
-DASH = "–"
 INTERVALS = "Means over cases with 95\u00a0% intervals (bootstrap by case)."
 STARRED = "*: the interval leaves out 0."
 QUOTED = 5  # reasons of failures, the commonest first
@@ -54,10 +54,14 @@ class Result(ABC):
     restricted: bool = field(default=False, kw_only=True)
     texts: ClassVar[Mapping[str, Any]] = {}
     """Which parts of its fields hold texts, as pydantic's `exclude` names them."""
+    titled: ClassVar[str]
+    """The title, with fields in braces: "Stopping on {source}"."""
+    asks: ClassVar[str] = ""
+    """The field with the rows of what a model was asked; "" where it was asked nothing."""
 
     @property
-    @abstractmethod
-    def title(self) -> str: ...
+    def title(self) -> str:
+        return self.titled.format(**vars(self))
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -85,8 +89,8 @@ class Result(ABC):
         return {}
 
     def asked(self) -> Sequence[Any]:
-        """The rows of what a model was asked: `reason` says why it gave up, "" where it did not."""
-        return ()
+        """The rows of `asks`: `reason` says why the model gave up, "" where it did not."""
+        return getattr(self, self.asks) if self.asks else ()
 
     def failures(self) -> Counter[str]:
         """Why a model gave up, and how often."""
@@ -193,22 +197,15 @@ def left_out(reasons: Mapping[str, int]) -> list[str]:
 
 def plain(estimate: Estimate, digits: int = 2) -> str:
     """ "0.62 [0.55, 0.69]"; a dash for what is undefined."""
-    if isnan(estimate.mean):
-        return DASH
-    ends = (
-        ""
-        if isnan(estimate.low)
-        else f" [{_number(estimate.low, digits)}, {_number(estimate.high, digits)}]"
-    )
-    return _number(estimate.mean, digits) + ends
+    low, high = (decimal(end, digits) for end in (estimate.low, estimate.high))
+    ends = "" if isnan(estimate.low) else f" [{low}, {high}]"
+    return decimal(estimate.mean, digits) + ends
 
 
 def signed(estimate: Estimate, digits: int = 2) -> str:
     """A difference: "+0.07 [0.01, 0.13] *", starred where the interval leaves out 0."""
-    if isnan(estimate.mean):
-        return DASH
     plus = "+" if round(estimate.mean, digits) > 0 else ""
-    return f"{plus}{plain(estimate, digits)}{' *' if clear(estimate) else ''}"
+    return f"{plus}{plain(estimate, digits)}{' *' if estimate.clear else ''}"
 
 
 def percent(share: Estimate) -> str:
@@ -219,13 +216,3 @@ def percent(share: Estimate) -> str:
         f"{100 * value:.1f}".removesuffix(".0") for value in (share.mean, share.low, share.high)
     )
     return f"{mean} [{low}, {high}]"
-
-
-def clear(estimate: Estimate) -> bool:
-    """Whether the interval leaves out 0."""
-    return estimate.low > 0 or estimate.high < 0
-
-
-def _number(value: float, digits: int) -> str:
-    text = f"{value:.{digits}f}"
-    return (text if text.strip("-0.") else text.removeprefix("-")).replace("-", "−")

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from workup.core.crossed import (
@@ -17,7 +16,7 @@ from workup.core.crossed import (
     decide,
 )
 from workup.core.errors import UserError, unknown
-from workup.core.statistics import Clustered, gaps
+from workup.core.statistics import Clustered, gaps, mean_of
 from workup.report.curves import Curve, reinforced
 from workup.runs import Outcome, Run
 from workup.runs.estimates import bounds, value
@@ -260,9 +259,3 @@ def _level(side: Side) -> float | None:
     """The mean over seeds of one side's figure."""
     values = [part[0] if isinstance(part, tuple) else part for part in side.values()]
     return mean_of(each if isinstance(each, float | int) else mean_of(each) for each in values)
-
-
-def mean_of(values: Iterable[float | None]) -> float | None:
-    """The mean of the values that are defined; None if none is."""
-    known = [each for each in values if each is not None]
-    return fmean(known) if known else None

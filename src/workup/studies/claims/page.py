@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from workup.core.crossed import Decision, adjusted, wrong_by_chance
+from workup.core.statistics import mean_of
 from workup.metrics.known import metric
 from workup.report import curves
 from workup.report.plotting import (
@@ -30,7 +31,7 @@ from workup.report.tables import chance, gap_text, signed
 from workup.runs.words import DASH, duration, number
 from workup.studies.base.result import Result, Section
 from workup.studies.claims import TRAINED, Claim, ScaleName
-from workup.studies.claims.decided import OWN, ClaimFinding, Ended, mean_of
+from workup.studies.claims.decided import OWN, ClaimFinding, Ended
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,6 +48,8 @@ class ClaimVerdicts(Result):
     reason of every run that failed. `made` says which version on which machine.
     """
 
+    titled = "{paper}: its claims, {scale}"
+
     paper: str
     scale: ScaleName
     findings: Sequence[ClaimFinding]
@@ -55,10 +58,6 @@ class ClaimVerdicts(Result):
     commands: Mapping[str, Mapping[str, str]]
     failed: Mapping[str, str] = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        return f"{self.paper}: its claims, {self.scale}"
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -197,7 +196,7 @@ def decided(found: Sequence[ClaimFinding]) -> Sheet:
             (
                 claim.id,
                 each.verdict,
-                gap_text(name, gap.as_json()),
+                gap_text(name, gap),
                 DASH if each.need is None else number(name, each.need * each.target),
                 DASH if (paper := towards(claim)) is None else signed(name, paper),
                 f"{number(name, each.ours)}, {number(name, each.theirs)}",
