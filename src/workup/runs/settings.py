@@ -535,7 +535,8 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
         quoted = repr(first["input"])[:80] if shown else "a value"
         if first["type"] in ("model_type", "dict_type"):
             known = first["type"] == "model_type"
-            inner = _neighbours(model, (*where, ""), prefix)[0] if known else f"{key}.NAME"
+            inner = f"{prefix}." if known and prefix else ""
+            inner += siblings(model, (*where, ""))[0] if known else f"{key}.NAME"
             raise UserError(
                 f"setting '{key}': {quoted} is no part of its own; write {inner}=…"
             ) from None
