@@ -6,6 +6,7 @@ import numpy as np
 
 from workup.cases.rows import RowErrors
 from workup.core.case import Case, Fact, Item, Kind, Source, Truth
+from workup.core.errors import UserError
 from workup.core.lazy import Lazy
 
 EXAMPLE = "colds:1000"
@@ -23,7 +24,9 @@ COMPLAINT = "A patient with a sore throat."
 
 def open(rest: str, split: int, errors: RowErrors) -> Source:
     """`colds:N` has N cases to train on and a fifth of that to test on."""
-    size = int(rest or 1000)
+    size = int(rest or 1000) if not rest or rest.isdecimal() else 0
+    if size < 5:
+        raise UserError(f"colds:{rest}: write a number from 5, as in colds:1000")
     return Source(
         name=f"colds:{rest}",
         train=Lazy(size, lambda i: _case("train", i, split)),

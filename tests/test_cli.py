@@ -549,6 +549,13 @@ def test_report_and_compare(trained: tuple[Path, str], call: Call, tmp_path: Pat
     assert "<html" in page
     assert not re.search(r"(src|href)=[\"']https?:", page)
     shutil.copytree(trained[0], tmp_path / "again")
+    for wrong, said in (
+        (("--html", "no/such.html"), "there is no folder no; make it"),
+        (("--html", "both", "--json", "both"), "--html and --json both name both"),
+    ):
+        status, out, err = call("compare", trained[0], "again", *wrong)
+        assert (status, out) == (2, "")
+        assert said in err
     status, out, err = call("compare", trained[0], "again", "--html", "both.html")
     assert status == 0, err
     assert "accuracy" in out

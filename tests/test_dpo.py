@@ -17,6 +17,7 @@ from datasets import Dataset
 from engine_world import Toy, episodes, logprobs
 from test_engine import LORA, assert_close, gradients, same, weights
 from torch.nn.functional import logsigmoid
+from transformers import GPT2Config, GPT2LMHeadModel
 from trl import DPOConfig, DPOTrainer
 
 from workup.core.case import Case, Truth
@@ -113,6 +114,19 @@ def test_loss_and_gradient_are_the_equation(tmp_path: Path, micro_batch: int) ->
     assert metrics[2]["preferred"] == sum(m > 0 for m in seen["margins"]) / 5
     assert set(metrics[2]) == {"loss", "grad_norm", "lr", "margin", "preferred"}
     assert_close(seen["found"], seen["expected"], 1e-5)
+
+
+def test_dropout_makes_no_difference_to_the_reference(tmp_path: Path) -> None:
+    """GPT-2 has dropout; at a rate of 0 the policy stays its own reference."""
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=len(world.tokenizer()), n_embd=16, n_layer=1, n_head=2)
+    )
+    metrics: dict[int, dict[str, float]] = {}
+    settings = EngineSettings(dpo=dpo(lr=0.0))
+    engine = TrlEngine(Toy(model), settings, tmp_path, on_step=metrics.__setitem__)
+    engine.dpo(pairs(3, 2), 2)
+    assert all(metrics[k]["margin"] == pytest.approx(0, abs=1e-5) for k in (1, 2))
+    assert metrics[2]["loss"] == pytest.approx(0.6931, abs=1e-4)
 
 
 def test_trl_computes_the_same_loss(tmp_path: Path) -> None:

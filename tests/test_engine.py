@@ -225,14 +225,18 @@ def test_what_is_logged_does_not_depend_on_how_a_batch_is_cut(
 
 @pytest.mark.parametrize("loss_type", ["cispo", "sapo"])
 def test_a_split_batch_has_the_gradient_of_the_whole(tmp_path: Path, loss_type: str) -> None:
-    found = []
+    found, metrics = [], dict[int, dict[str, float]]()
     for micro_batch in (2, 64):
         policy = Toy(world.model())
         total = gradients(policy.model)
         settings = EngineSettings(loss_type=loss_type, micro_batch=micro_batch, entropy=0.1)
         assert settings.highest == (1.2 if loss_type == "cispo" else 0.2)
-        TrlEngine(policy, settings, tmp_path / str(micro_batch)).grpo(constant(3), 1)
+        engine = TrlEngine(
+            policy, settings, tmp_path / str(micro_batch), on_step=metrics.__setitem__
+        )
+        engine.grpo(constant(3), 1)
         found.append(total)
+        assert ("clip_ratio" in metrics[1]) == (loss_type == "cispo")
     assert_close(found[0], found[1], 1e-5)
 
 

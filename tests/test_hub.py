@@ -253,6 +253,18 @@ def test_near_names_are_offered(tmp_path: Path) -> None:
         hub.weights(str(tmp_path / "craft-clinc-s"))
 
 
+@pytest.mark.parametrize("name", ["", "a--b", "a..b", "gpt2-", "org/na--me", "x" * 97, "modèle"])
+def test_a_name_that_no_repository_can_have_is_told_in_one_line(name: str) -> None:
+    with pytest.raises(UserError, match=f"no weights '{name}' "):
+        hub.weights(name)
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/x", "./" + "a" * 300])
+def test_a_path_that_cannot_be_is_no_folder(name: str) -> None:
+    with pytest.raises(UserError, match="there is no such folder"):
+        hub.weights(name)
+
+
 def test_hub_ids_are_no_paths() -> None:
     for name in (
         "gpt2",

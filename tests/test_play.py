@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from waiting import HANG
 
+from workup import environments
 from workup.cases import open_source
 from workup.cli.play import play
 from workup.core.case import Case, Fact, Source, Truth
@@ -167,6 +168,16 @@ def test_a_question_asked_twice_is_answered_again_for_nothing() -> None:
     assert asked(screen.play()[0]) == ["<examine>crackles</examine>", "<diagnose>Flu</diagnose>"]
     assert screen.folded.count("You asked that in turn 1.") == 2
     assert screen.prompts[-1][1].count("Yes: crackles.") == 3
+
+
+def test_examinations_have_numbers_and_are_ordered_once() -> None:
+    source, module = open_source("clinic:xs"), environments.load("evidence")
+    environment = module.open(source, module.Settings(max_turns=10))
+    item = source.items[4].name
+    screen = Screen("5", item.upper(), "dx " + "9" * 5_000, "dx 1")
+    record = screen.play(source, 3, environment=environment)[0]
+    assert record.episode.turns[0].action.content == (item,)
+    assert screen.text.count("You ordered that in turn 1.") == 1
 
 
 def test_a_misspelt_diagnosis_is_asked_about() -> None:

@@ -514,7 +514,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
 
 def test_items_and_diagnoses_of_the_source_go_along(tmp_path: Path) -> None:
     source = open_source("clinic:xs")
-    opened = open_input("clinic:xs", split="test", limit=5)
+    opened = open_input("clinic:xs", of="test", limit=5)
     prepare(
         Job("criticality", opened, tmp_path / "o.jsonl", "exact"),
         lambda spec: pytest.fail("a model was opened"),
@@ -530,14 +530,14 @@ def test_splits_and_limits(tmp_path: Path) -> None:
     whole = [case.id for case in open_input(str(cases))]
     assert whole == [case.id for case in many(40)], "a file's own order"
     train, test = (
-        [case.id for case in open_input(str(cases), split=split)] for split in ("train", "test")
+        [case.id for case in open_input(str(cases), of=side)] for side in ("train", "test")
     )
     assert sorted(train + test) == sorted(whole)
     assert train == [case.id for case in open_source(f"jsonl:{cases}").train]
-    assert len(test) == len(open_input(str(cases), split="test")) > 0
+    assert len(test) == len(open_input(str(cases), of="test")) > 0
     assert [case.id for case in open_input(f"jsonl:{cases}#all", limit=3)] == whole[:3]
     with pytest.raises(UserError, match="Did you mean 'train'"):
-        open_input(str(cases), split="trian")
+        open_input(str(cases), of="trian")
 
 
 REPORTS = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -216,6 +217,7 @@ def times(count: int) -> Change:
         (token(10**400), RolloutError, r"returned 1000\d* for a token id"),
         (logprob(3.0), RolloutError, "a log-probability of 3; none is above 0"),
         (logprob(True), RolloutError, "not numbers"),
+        (logprob(-(10**400)), RolloutError, "not numbers"),
         (logprob("-1"), RolloutError, "not numbers"),
         (logprob(None), RolloutError, "not numbers"),
         (logprob(float("-inf")), RolloutError, "not numbers"),
@@ -349,8 +351,9 @@ def test_what_is_not_the_model_is_refused_at_the_start(server: Tokens, tmp_path:
         samplers.load("server").open(server.folder, How(address="http://127.0.0.1:1"))
     with pytest.raises(UserError, match="needs sampler_address=http://"):
         samplers.load("server").open(server.folder, How())
-    with pytest.raises(UserError, match="sampler_address=ftp://x is no http"):
-        samplers.load("server").open(server.folder, How(address="ftp://x"))
+    for address in ("ftp://x", "http://x:99999", "http://x:y", "http://[::1", "http://x/y?z"):
+        with pytest.raises(UserError, match=f"sampler_address={re.escape(address)} is no http"):
+            samplers.load("server").open(server.folder, How(address=address))
     with pytest.raises(UserError, match="train with sampler=local"):
         samplers.load("server").follow(llama(), letters(), How())
 

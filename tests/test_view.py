@@ -565,15 +565,21 @@ def test_passages_are_named_as_the_reward_saw_them(tmp_path: Path) -> None:
 
 def test_a_suite_stands_for_its_evaluations(folder: Path, tmp_path: Path) -> None:
     suite = tmp_path / "eight"
-    own: dict[str, Any] = {"suite": "eight", "left_out": [], "benchmarks": [], "arms": []}
+    folders = ["runs/one/tiny", "smollm2/one", "smollm2/two"]
+    arm = {"doctor": "tiny", "played_as": "tiny", "benchmark": "one", "settings": {}}
+    arms = [arm | {"folder": each} for each in folders]
+    own: dict[str, Any] = {"suite": "eight", "left_out": [], "benchmarks": [], "arms": arms}
     Run.create(suite, {**CONFIG, "kind": "suite", **own}, {}).close()
-    (suite / "runs").mkdir()
-    (suite / "runs" / "one").symlink_to(folder)
+    with pytest.raises(UserError, match=r"no evaluation of this suite has begun; `workup resume`"):
+        opened([suite], restricted=False)
+    for each in folders[:2]:  # the third has not begun
+        (suite / each).parent.mkdir(parents=True)
+        (suite / each).symlink_to(folder)
     shown = opened([suite], restricted=False)
     with serving(shown) as client:
-        (home,) = Reader(client.get("/").text).links(class_="row")
-        assert home == "/run/eight%3Aone"
-        assert client.get(home).status_code == 200
+        homes = Reader(client.get("/").text).links(class_="row")
+        assert homes == ["/run/eight%3Aone%3Atiny", "/run/eight%3Asmollm2%3Aone"]
+        assert all(client.get(home).status_code == 200 for home in homes)
 
 
 def test_a_damaged_file_is_told_in_one_line(tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ def prepare(
         float | None,
         typer.Option(min=0, help="money that this file may cost, in the prices' currency"),
     ] = None,
-    split: Annotated[str, typer.Option(help="train, test or all")] = "all",
-    seed: Annotated[int, typer.Option(min=0, help="which fifth the source holds out")] = 0,
+    of: Annotated[str, typer.Option(help="which side is prepared: train, test or all")] = "all",
+    split: Annotated[int, typer.Option(min=0, help="which fifth the source holds out")] = 0,
     strict: Strict = False,
     replay: Annotated[
         bool,
@@ -74,7 +74,7 @@ def prepare(
         )
     settings = build(loaded.settings, read(words or ()))
     opened = open_input(
-        cases, split=split, limit=limit, seed=seed, reports=loaded.from_reports, strict=strict
+        cases, of=of, split=split, limit=limit, reports=loaded.from_reports, strict=strict
     )
     if limit is None:
         _check_few(cases, len(opened))

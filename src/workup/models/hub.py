@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -51,17 +51,37 @@ def weights(name: str, *, forms: str = FORMS) -> str:
     """
     if name == smollm2.NAME:
         return str(smollm2.folder())
-    path = Path(name).expanduser()
-    if path.exists():
-        return str(path)
+    if there := _there(name):
+        return str(there)
     if is_path(name):
-        raise UserError(f"no weights '{name}': there is no such folder{_near(path)} ({forms})")
-    if not ID.fullmatch(name):
+        raise UserError(f"no weights '{name}': there is no such folder{_near(name)} ({forms})")
+    if not _is_id(name):
         raise UserError(f"no weights '{name}' ({forms})")
     if kept := cached(name):
         return kept
     _ask(name)
     return name
+
+
+def _there(name: str) -> Path | None:
+    """The folder or file of this name."""
+    try:
+        path = Path(name).expanduser()
+        return path if name and path.exists() else None
+    except (OSError, RuntimeError):  # a name that is too long for a file, or ~ of nobody
+        return None
+
+
+def _is_id(name: str) -> bool:
+    """Whether the hub takes this name for a repository's."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return ID.fullmatch(name) is not None
 
 
 def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:
@@ -77,7 +97,7 @@ def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:
             _refuse_attention(place)
             return make(place)
         except OSError:
-            if name == smollm2.NAME or place in (name, str(Path(name).expanduser())):
+            if name == smollm2.NAME or place in (name, str(_there(name))):
                 raise
             _ask(name)
             return make(name)
@@ -123,8 +143,8 @@ def _coded(name: str, where: str) -> UserError:
 
 def identity(name: str) -> str:
     """Which weights a name means now: NAME@DIGEST of a folder, NAME@COMMIT of a hub id."""
-    folder = Path(weights(name) if name == smollm2.NAME else name).expanduser()
-    if folder.is_dir():
+    folder = _there(weights(name) if name == smollm2.NAME else name)
+    if folder is not None and folder.is_dir():
         return f"{folder.resolve().name}@{digest(folder)}"
     return f"{name}@{Path(cached(name) or UNKNOWN).name}"  # the cache has a folder per commit
 
@@ -196,7 +216,10 @@ def _ask(name: str) -> None:
     """One request, without a second attempt. Raises UserError if the hub has no such model."""
     from huggingface_hub import constants, errors, get_hf_file_metadata, hf_hub_url
 
-    patience = float(os.environ.get("HF_HUB_ETAG_TIMEOUT") or PATIENCE)
+    try:
+        patience = float(os.environ.get("HF_HUB_ETAG_TIMEOUT") or PATIENCE)
+    except ValueError as error:
+        raise UserError(f"HF_HUB_ETAG_TIMEOUT is no number of seconds: {error}") from error
     try:
         get_hf_file_metadata(hf_hub_url(name, FILES[0]), timeout=patience)
     except errors.EntryNotFoundError:
@@ -215,8 +238,11 @@ def _ask(name: str) -> None:
     raise UserError(f"no weights '{name}': no such folder, not in the hub's cache, {problem}")
 
 
-def _near(path: Path) -> str:
+def _near(name: str) -> str:
     """The folder beside it with the most similar name."""
+    path = Path(name)
+    with suppress(RuntimeError):  # ~ of nobody
+        path = path.expanduser()
     beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
     near = get_close_matches(path.name, beside, n=1, cutoff=0.6)
     return f". Did you mean '{path.parent / near[0]}'?" if near else ""

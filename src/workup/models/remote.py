@@ -7,7 +7,7 @@ log-probabilities that it was drawn with.
 from __future__ import annotations
 
 import asyncio
-import math
+import sys
 import threading
 from abc import abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
@@ -23,6 +23,7 @@ from workup.models import hub, lora
 from workup.models.chat_tokens import ChatTokens, endings
 from workup.models.samplers import How
 
+LARGEST = sys.float_info.max
 ROUNDED = 1e-3  # nats by which rounding may lift a log-probability above 0
 T = TypeVar("T")
 P = TypeVar("P", bound="RemotePolicy")
@@ -140,7 +141,8 @@ class RemotePolicy(ChatTokens):
                     f"{self.who} returned {token!r:.40} for a token id, which is a whole number "
                     f"from 0 to {self.ids - 1}"
                 )
-        if not all(type(value) in (int, float) and math.isfinite(value) for value in logprobs):
+        # A whole number of 400 digits is no float, but can be compared with one.
+        if not all(type(each) in (int, float) and abs(each) <= LARGEST for each in logprobs):
             raise self.fault(
                 f"{self.who} returned log-probabilities that are not numbers: the weights are "
                 "damaged, or training has made them so (take a smaller lr)"

@@ -22,7 +22,7 @@ from workup.core.case import Case, Source, Truth
 from workup.core.errors import CaseError, UserError, unknown
 from workup.core.lazy import Lazy
 
-SPLITS = ("all", "train", "test")
+SIDES = ("all", "train", "test")
 
 
 @dataclass(frozen=True)
@@ -55,41 +55,40 @@ class ReportLine(BaseModel):
 def open_input(
     spec: str,
     *,
-    split: str = "all",
+    of: str = "all",
+    split: int = 0,
     limit: int | None = None,
-    seed: int = 0,
     reports: bool = False,
     strict: bool = False,
 ) -> Input:
-    """Opens `SCHEME:REST` or a jsonl file of cases.
+    """Opens the side `of` (train, test or all) of `SCHEME:REST` or of a jsonl file of cases.
 
+    The source holds out its fifth `split`.
     With `reports` also a jsonl file of reports or a folder of texts. Rows that are no cases, and
     texts that are no reports, are left out; with `strict` the first one is an error. Raises
     UserError and CaseError.
     """
-    if split not in SPLITS:
-        raise unknown("split", split, SPLITS)
+    if of not in SIDES:
+        raise unknown("side", of, SIDES)
     if reports and (place := Path(spec).expanduser()).exists():
         errors = RowErrors(strict=strict)
         source = _folder(spec, place, errors) if place.is_dir() else _lines(spec, place, errors)
-        if split != "all":
-            raise UserError("raw reports have no split: leave --split out")
+        if of != "all":
+            raise UserError("raw reports are not held out: leave --of out")
         return Input(source, [source.test], limit=limit)
-    source = open_source(_spec(spec, split), split=seed, strict=strict)
-    sides = {"all": [source.train, source.test], "train": [source.train], "test": [source.test]}[
-        split
-    ]
+    source = open_source(_spec(spec, of), split=split, strict=strict)
+    sides = {"all": [source.train, source.test], "train": [source.train], "test": [source.test]}[of]
     scheme, _, rest = source.name.partition(":")
     file = Path(rest.partition("#")[0]).expanduser()
     histories = jsonl.provenances(file) if scheme == "jsonl" else {}
     return Input(source, sides, histories, limit)
 
 
-def _spec(spec: str, split: str) -> str:
-    """`spec` as a source: a bare path is read as jsonl, with `split` "all" in its own order."""
+def _spec(spec: str, of: str) -> str:
+    """`spec` as a source: a bare path is read as jsonl, all sides of it in its own order."""
     if not spec.endswith(".jsonl") or ":" in spec:
         return spec
-    return f"jsonl:{existing(spec)}#all" if split == "all" else f"jsonl:{spec}"
+    return f"jsonl:{existing(spec)}#all" if of == "all" else f"jsonl:{spec}"
 
 
 def _folder(name: str, folder: Path, errors: RowErrors) -> Source:

@@ -70,8 +70,9 @@ def compare(
     for a suite beside a run that is none, and as `sides.compared`.
     """
     _refuse_twice(runs)
-    console = console or Console(highlight=False)
     written = {"page": html, "json": json}
+    _refuse_places([path for path in written.values() if path is not None])
+    console = console or Console(highlight=False)
     if any(map(suite.is_suite, runs)):
         for option in ("measure", "doctor"):
             if chosen.get(option) is not None:
@@ -84,18 +85,27 @@ def compare(
         found = regression.regress(
             {side.row: list(chain.from_iterable(side.outcomes.values())) for side in sides}
         )
+        private = any(run.restricted for run in runs)
+        if html is not None:  # before anything is printed: a reader may close the pipe
+            _write(html, sides, notes, found, asked=transcripts)
+        if json is not None:
+            write_json(json, as_json(sides, notes), private=private)
         _show(console, sides, notes, chosen.get("measure"))
         _show_regression(console, found)
         if (trained := _dynamics(sides)).rows:
             trained.show(console)
-        private = any(run.restricted for run in runs)
-        if html is not None:
-            _write(html, sides, notes, found, asked=transcripts)
-        if json is not None:
-            write_json(json, as_json(sides, notes), private=private)
     for what, path in written.items():
         if path is not None:
             console.print(f"{what}  {path}", soft_wrap=True, markup=False)
+
+
+def _refuse_places(files: Sequence[Path]) -> None:
+    """Raises UserError before anything is computed: for one file twice, or a folder that is not."""
+    for path in files:
+        if not path.absolute().parent.is_dir():
+            raise UserError(f"{path}: there is no folder {path.parent}; make it, or name another")
+    if len({path.resolve() for path in files}) < len(files):
+        raise UserError(f"--html and --json both name {files[0]}; each needs a file of its own")
 
 
 def figures(runs: Sequence[Run], **chosen: Unpack[Compared]) -> dict[str, Any]:

@@ -50,6 +50,7 @@ COLUMNS = (
     *("opening", "turns", "tokens", "mask", "logprobs", "advantages"),
 )
 FILTERS = (*KEY, "ending", "correct", "questions", "diagnosis", "category")
+TYPED = tuple("case" if name == "case_id" else name for name in FILTERS)
 _PACKED = ", ".join(f"packed('{name}', rowid) AS {name}" for name in COLUMNS[11:])
 # An episode's number is its block's times PER_BLOCK, plus its place there; so is a case's.
 _SCHEMA = f"""
@@ -398,6 +399,6 @@ def conditions(where: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
     named = {("case_id" if name == "case" else name): value for name, value in where.items()}
     for name in named:
         if name not in FILTERS:
-            raise unknown("column", name, FILTERS)
+            raise unknown("column", name, TYPED)
     clause = " AND ".join(f"{name} IS ?" for name in named)
     return (f"WHERE {clause}" if clause else ""), tuple(named.values())

@@ -23,6 +23,8 @@ NEWEST = "newest"
 SAME = ("phase", "doctor", "stage", "ending", "category")  # have to be equal
 WITHIN = {"case": "case_id", "diagnosis": "diagnosis"}  # have to hold the text
 VERDICTS = {"right": "correct = 1", "wrong": "correct = 0", "not judged": "correct IS NULL"}
+# What an address says of a list.
+READ = (*SAME, *WITHIN, "verdict", "step", "text", "sort", "order", "after", "before")
 # What a list can be sorted by besides measures: the name in the address → the column.
 SORTS = {
     NEWEST: "id",
@@ -87,7 +89,7 @@ class ListQuery:
 
         Empty values are no filters. A stage "" is asked for as "-".
         """
-        given = {name: _text(name, value) for name, value in query.items() if value}
+        given = {name: _text(name, value) for name in READ if (value := query.get(name))}
         verdict = given.get("verdict", "")
         if verdict and verdict not in VERDICTS:
             raise AddressError(f"verdict is {', '.join(VERDICTS)}, not '{verdict}'")
@@ -152,7 +154,7 @@ class SqlStatement:
         """The statement for a list. Raises AddressError for an order that the run does not have."""
         column = SORTS.get(asked.sort) or measures.get(asked.sort)
         if column is None:
-            known = ", ".join((*SORTS, *measures))
+            known = ", ".join(dict.fromkeys((*SORTS, *measures)))
             raise AddressError(f"the run has no '{asked.sort}' to sort by; it has {known}")
         clauses = list(_filters(asked))
         if (place := asked.before or asked.after) is not None:
@@ -224,8 +226,8 @@ def _steps(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"\s*(\d{1,12})\s*(?:[-–]\s*(\d{1,12})\s*)?", text, re.ASCII)
     if found is None:
         raise AddressError(f"step is a number or a range such as 10-20, not '{text[:40]}'")
-    low = int(found[1])
-    return low, int(found[2] or low)
+    low, high = int(found[1]), int(found[2] or found[1])
+    return min(low, high), max(low, high)
 
 
 def _small(number: int) -> int:

@@ -339,8 +339,9 @@ def case(
     if not rows:
         raise MissingError(f"no episode of the case '{wanted[:200]}' fits")
     known = {row["choice"]: row for row in rows}
-    picked = [choice for choice in chosen if choice in known] or _by_default(rows)
-    sides, more = _sides(shown, name, [known[choice] for choice in picked[:BESIDE]])
+    ticked = [choice for choice in chosen if choice in known]
+    picked = (ticked or _by_default(rows))[:BESIDE]
+    sides, more = _sides(shown, name, [known[choice] for choice in picked])
     if not sides:
         raise MissingError(f"no episode of the case '{wanted[:200]}' is there any more")
     for row in rows:
@@ -357,6 +358,7 @@ def case(
         "more": len(rows) - OF_A_CASE,
         "damaged": list(dict.fromkeys([*damaged, *more])),
         "beside": BESIDE,
+        "left_out": max(0, len(ticked) - BESIDE),
         "sides": [
             (row, case.presentation if case.presentation != first.presentation else "", each)
             for row, case, each in sides

@@ -36,10 +36,10 @@ class StageSteps:
 
 
 def state(run: Run) -> State:
-    """Running while a process holds the run; finished with summary and report; else stopped."""
+    """Running while a process holds the run; finished with a summary; else stopped."""
     if held(run.path / ".lock"):
         return State.RUNNING
-    if (run.path / "summary.json").exists() and run.report.exists():
+    if (run.path / "summary.json").exists():
         return State.FINISHED
     return State.RUNNING if not LOCKS.exists() and _fresh(run.path) else State.STOPPED
 

@@ -160,8 +160,11 @@ def _each(path: Path) -> Iterator[tuple[Path, str]]:
     if not is_suite(run):
         yield path, run.name
         return
-    for inside in sorted(filter(is_run, (path / "runs").glob("*"))):
-        yield inside, f"{run.name}:{inside.name}"
+    played = [arm["folder"] for arm in run.config["arms"] if is_run(path / arm["folder"])]
+    if not played:
+        raise UserError(f"{path}: no evaluation of this suite has begun; `workup resume` plays it")
+    for folder in played:
+        yield path / folder, f"{run.name}:{folder.removeprefix('runs/').replace('/', ':')}"
 
 
 def _shown(path: Path, name: str, *, restricted: bool) -> ShownRun:

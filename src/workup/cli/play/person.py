@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -52,7 +53,9 @@ class Person:
         self, source: Source, environment: Environment, console: Console, ask: Callable[[str], str]
     ) -> None:
         self.environment, self.console, self.ask = environment, console, ask
-        self.items, self.diagnoses = source.items, source.diagnoses
+        about = environment.about
+        self.items = source.items if about.asks or not about.searches else ()
+        self.diagnoses = source.diagnoses
         # Says what a request means before it costs a turn.
         matcher = environment.matcher if isinstance(environment, Encounter) else None
         self._record = Consultation(source.items, source.diagnoses, matcher=matcher)
@@ -152,7 +155,7 @@ class Person:
         The tag is the item's own if `kind` is "".
         """
         if not self.environment.about.asks:
-            return self._written(kind or Kind.HISTORY.value, request)
+            return self._order(request, kind or Kind.HISTORY.value, past)
         request, reply = self._understood(request, case)
         if self.items and not reply.item and not reply.evidence:
             self._suggest(request)
@@ -168,6 +171,21 @@ class Person:
         item = self._by_name.get(reply.item, Item(request, request, ""))
         return self._written(kind or item.kind.value, item.name)
 
+    def _order(self, request: str, kind: str, past: Sequence[Turn]) -> str | None:
+        """The action that orders what has to be found out, or searches for it."""
+        request = self._by_number(request)
+        for number, turn in enumerate(past, 1):
+            if self.items and normalise(request) in map(normalise, turn.action.content):
+                self._say(f"You ordered that in turn {number}. No turn was used.")
+                self.show(turn.observation)
+                return None
+        return self._written(kind, request)
+
+    def _by_number(self, request: str) -> str:
+        """The name of the item with this number, or else the request."""
+        number = _number(request)
+        return self.items[number - 1].name if 1 <= number <= len(self.items) else request
+
     def _written(self, kind: str, content: str) -> str | None:
         """The action as text; None, and why, if nothing is said."""
         text = self.environment.write(kind, neutralise(content))
@@ -182,8 +200,7 @@ class Person:
         It is understood by number, by its own words, or by the name of the only item that contains
         all of them.
         """
-        if request.isdecimal() and 1 <= int(request) <= len(self.items):
-            request = self.items[int(request) - 1].name
+        request = self._by_number(request)
         reply = self._reply(request, case)
         wanted = words(request)
         if reply.item or reply.evidence or not wanted:
@@ -360,9 +377,14 @@ def _matching(wanted: str, entries: Sequence[T], wording: Callable[[T], str]) ->
 
 def _exactly(name: str, known: Sequence[str]) -> str | None:
     """The known name with this number, letter (of options) or normal form."""
-    if name.isdecimal() and 1 <= int(name) <= len(known):
-        return known[int(name) - 1]
+    if 1 <= (number := _number(name)) <= len(known):
+        return known[number - 1]
     return next((one for one in known if normalise(one) == normalise(name)), None)
+
+
+def _number(text: str) -> int:
+    """The number that was typed; 0 for other texts, and for numbers that no list has."""
+    return int(text) if re.fullmatch(r"\d{1,6}", text, re.ASCII) else 0
 
 
 def _same_question(turn: Turn, reply: Observation, request: str) -> bool:

@@ -22,7 +22,7 @@ from workup.core.ports import Environment
 from workup.environments.base.anchors import FullInformationDoctor, exact_reader
 from workup.methods import craft
 from workup.methods.base.outcome import malformed
-from workup.metrics.facts import scored
+from workup.metrics.facts import criticality_recall, scored
 from workup.runs import Record
 from workup.runs.transcript import NAMES, STYLES
 from workup.runs.words import number, share
@@ -145,7 +145,8 @@ def _reward(console: Console, record: Record, settings: craft.Settings, T: int) 
             )
         )
     s, episode = settings, record.episode
-    CR = number("recall", record.measures["recall"])
+    # Where nothing has to be found the measure is undefined, and the reward counts 0.
+    CR = number("recall", criticality_recall(episode))
     acc = int(bool(record.correct))
     t = episode.questions
     penalty = f" − {s.penalty:g}" if malformed(episode) else ""

@@ -74,9 +74,9 @@ class TrlEngine:
     model.
 
     `on_step(step, metrics)` is called on every process after step 1, 2, … of a stage, with loss,
-    grad_norm and lr; by `grpo` also with kl, entropy, clip_ratio and the gap between sampler and
-    trainer (`gap_mean`, `gap_p95`, `gap_kl`); by `dpo` with margin and
-    preferred.
+    grad_norm and lr; by `grpo` also with kl, entropy, clip_ratio (but for sapo, which clips
+    nothing) and the gap between sampler and trainer (`gap_mean`, `gap_p95`, `gap_kl`); by `dpo`
+    with margin and preferred.
 
     `place` is the folder or hub id that the policy's weights were read from. With it adapters are
     saved alone and name that model; without it, and with `lora.merged`, they are saved merged.

@@ -14,6 +14,7 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 from torch.nn import functional as F
+from trl.trainer.utils import disable_dropout_in_model
 
 from workup.core.errors import WorkupError
 from workup.core.ports import Pair
@@ -28,7 +29,8 @@ class PreferenceTrainer(StageTrainer):
 
     It is averaged over the pairs. log π(τ) is the sum over the policy's tokens of a transcript.
     π_ref is the model as this trainer receives it. Its values are computed for every pair at the
-    start, so that no second model is kept.
+    start, so that no second model is kept. The model's dropout is turned off, as TRL's DPOTrainer
+    does: with it, an unchanged model would differ from its reference.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class PreferenceTrainer(StageTrainer):
         super().__init__(*args, **kwargs)
         self.beta, self.micro_batch, self.pairs = beta, micro_batch, 1
         self._margins: list[float] = []
+        disable_dropout_in_model(self.model)
         self.batches = [self._cut(batch) for batch in batches]
 
     def parts(self) -> list[MicroBatch]:

@@ -38,7 +38,11 @@ from workup.models.lora import Base
 from workup.rl.samples import Packed
 
 CHECKPOINT = "checkpoint-"
-NAMES = {"learning_rate": "lr", "clip_ratio/region_mean": "clip_ratio"}
+NAMES = {
+    "learning_rate": "lr",
+    "clip_ratio/region_mean": "clip_ratio",
+    "cispo_clip_ratio": "clip_ratio",
+}
 KEPT = (
     "loss",
     "grad_norm",
@@ -46,6 +50,7 @@ KEPT = (
     "kl",
     "entropy",
     "clip_ratio/region_mean",
+    "cispo_clip_ratio",
     "margin",
     "preferred",
     "gap_mean",

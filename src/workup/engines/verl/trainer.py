@@ -34,7 +34,7 @@ NAMES = {
     "actor/kl": "kl",
     "actor/entropy": "entropy",
     "actor/clip_ratio": "clip_ratio",
-    "training/rollout_probs_diff_mean": "gap_mean",
+    "gap_mean": "gap_mean",
     "actor/margin": "margin",
     "actor/preferred": "preferred",
     "timing_s/update_actor": "update_seconds",
@@ -104,15 +104,24 @@ class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
         batch.extra_info[MICRO] = self._micro
         batch = super()._compute_old_log_prob(batch, metrics)
         if "actor/entropy" in metrics:  # verl averaged it as it averages the loss
-            metrics["actor/entropy"] = self._mean("entropy", batch)
+            metrics["actor/entropy"] = self._mean(batch, "entropy")
+        if not self.config.algorithm.rollout_correction.bypass_mode:
+            # verl's own figure is a difference of probabilities, not of their logarithms.
+            metrics["gap_mean"] = self._mean(batch, "old_log_probs", "rollout_log_probs")
         return batch
 
-    def _mean(self, name: str, batch: Any) -> float:
-        """The mean over all policy tokens of a field of the rows in TransferQueue."""
+    def _mean(self, batch: Any, name: str, less: str | None = None) -> float:
+        """The mean over all policy tokens of a field of the rows in TransferQueue.
+
+        With `less`, another field, it is the mean size of their difference.
+        """
+        names = [name, "response_mask", *([less] if less else [])]
         data = transfer_queue.kv_batch_get(
-            keys=batch.keys, partition_id=batch.partition_id, select_fields=[name, "response_mask"]
+            keys=batch.keys, partition_id=batch.partition_id, select_fields=names
         )
-        values, mask = (data[each].to_padded_tensor(0) for each in (name, "response_mask"))
+        values, mask, *other = (data[each].to_padded_tensor(0) for each in names)
+        if other:
+            values = (values - other[0]).abs()
         return float((values * mask).sum() / mask.sum())
 
     def _compute_ref_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:

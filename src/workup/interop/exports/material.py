@@ -14,7 +14,7 @@ from workup.core.episode import Ending
 from workup.core.errors import UserError, unknown
 from workup.report.suite import is_suite
 from workup.runs import Record, Run
-from workup.runs.store import FILTERS
+from workup.runs.store import FILTERS, TYPED
 
 _TRUTHS: Mapping[str, bool | None] = {"true": True, "false": False, "none": None}
 _NUMBERS = ("step", "sample", "questions")
@@ -124,7 +124,7 @@ def filters(words: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise UserError(f"'{word}' is no filter: write column=value, as in doctor=trained")
         if name not in FILTERS and name != "case":
-            raise unknown("column", name, FILTERS)
+            raise unknown("column", name, TYPED)
         if name in found:
             raise UserError(f"'{word}': {name} is named twice; give each column one value")
         found[name] = _value(name, value)

@@ -207,7 +207,12 @@ def follow(model: Any, tokenizer: Any, how: How) -> LivePolicy:
 def _address(given: str | None) -> str:
     if given is None:
         raise UserError(f"sampler=server needs sampler_address=http://HOST:PORT, of: {START}")
-    parts = urlsplit(given)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+    try:
+        parts = urlsplit(given)
+        _ = parts.port  # raises ValueError for one that is none
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        whole = False
+    if not whole or parts.username or parts.query or parts.fragment or " " in given:
         raise UserError(f"sampler_address={given.split('@')[-1]} is no http://HOST:PORT")
     return given.rstrip("/")

@@ -284,7 +284,10 @@ def read(spec: str) -> Paper:
     file = HERE / f"{spec}.yaml" if spec in names() else Path(spec).expanduser()
     if not file.is_file():
         if file.suffix in (".yaml", ".yml") or len(file.parts) > 1:
-            raise UserError(f"{spec}: no such file; name a paper ({', '.join(names())})")
+            papers = ", ".join(names())
+            raise UserError(
+                f"{spec}: no such file; name a YAML file of claims, or a paper ({papers})"
+            )
         raise unknown("paper", spec, names(), more="or a YAML file of claims")
     return from_file(Paper, file)
 
