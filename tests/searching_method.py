@@ -1,20 +1,25 @@
 """A method with every kind of stage, for tests of whole runs.
 
-It searches trees to learn from, prefers pairs, then runs GRPO.
+It searches trees to learn from, prefers pairs, then runs GRPO. CASES_OF_A_STEP makes the steps of
+its searches small in processes of their own.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from workup.core.ports import Environment
 from workup.core.stages import DpoStage, GrpoStage, KeptStage, Method, SearchStage, Stage
+from workup.loops.training import search
 from workup.methods.base.outcome import correctness
 from workup.methods.promed import QUESTIONS, OutcomeSettings, warm_start
 from workup.methods.promed.baselines import CaseSettings
 from workup.rl.credit import zscore
 from workup.rl.explorers import best, best_and_worst, samples, tree_search
 from workup.rl.treesearch import Search
+
+search.STEP = int(os.environ.get("CASES_OF_A_STEP", search.STEP))
 
 
 class Settings(CaseSettings, OutcomeSettings):

@@ -48,7 +48,17 @@ def test_a_client_plays_what_we_play(address: str, tmp_path: Path) -> None:
             assert result.reward == pytest.approx(record.score.total)
             assert result.observation["outcome"]["correct"] is record.correct
             assert result.observation["outcome"]["rewards"] == pytest.approx(record.score.turns)
-        assert client.reset().done is False  # without a seed the first case, as a fresh session
+
+
+def test_without_a_seed_sessions_get_one_case_after_the_other(address: str) -> None:
+    from openenv.core import GenericEnvClient
+
+    opened = []
+    for _ in range(2):
+        with GenericEnvClient(base_url=address).sync() as client:
+            opened += [client.reset().observation["messages"] for _ in range(2)]
+    expected = [bench().open(place).opening for place in range(4)]
+    assert opened == [[{"role": m.role, "content": m.content} for m in each] for each in expected]
 
 
 def test_two_sessions_do_not_meet(address: str) -> None:

@@ -1,19 +1,18 @@
 """The built-in clinic against its own tables.
 
-Tested are sampling, knowledge, criticality, texts, and the errors of bad tables.
+Tested are what the tables have to fulfil, sampling, knowledge, criticality and texts.
 """
 
-import csv
 import re
 import tracemalloc
 from collections import Counter
 from itertools import pairwise, permutations
 from math import log
-from pathlib import Path
 from time import process_time
 
 import numpy as np
 import pytest
+from exact_shapley import MOST_FACTS, shapley
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
@@ -21,11 +20,10 @@ from scipy.stats import chisquare
 from workup.cases import open_source
 from workup.cases.clinic import clinic, open_clinic
 from workup.cases.clinic.patients import DECADES, TEST, TRAIN, Patients
-from workup.cases.clinic.shapley import MOST_FACTS, shapley
-from workup.cases.clinic.tables import SUBSETS, clinic_tables, read_tables
+from workup.cases.clinic.tables import SEXES, SUBSETS, clinic_tables, parts, rows, shares
 from workup.cases.knowledge import Categorical, TabularKnowledge
 from workup.core.case import Case, Fact, Kind, Source, Truth, evidence_of
-from workup.core.errors import CaseError, UserError
+from workup.core.errors import UserError
 
 TABLES = clinic_tables()
 SOURCES = {subset: open_clinic(subset) for subset in SUBSETS}
@@ -108,228 +106,81 @@ def test_pancreatitis_is_two_of_three_where_cholecystitis_is_one_picture():
     )
 
 
-GOOD = {
-    "diseases": [
-        {
-            "name": "red fever",
-            "code": "A00.0",
-            "synonyms": "scarlet pox|pox",
-            "family": "a",
-            "prevalence": "2",
-        }
-        | {
-            "female": "0.5",
-            "age_from": "0",
-            "age_peak": "20",
-            "age_to": "90",
-            "variants": "mild=0.4|bad=0.6",
-            "subset": "s",
-            "must_not_miss": "yes",
-        },
-        {
-            "name": "womb ache",
-            "code": "B00.0",
-            "synonyms": "",
-            "family": "b",
-            "prevalence": "1",
-            "female": "1",
-        }
-        | {"age_from": "15", "age_peak": "20", "age_to": "50", "variants": "", "subset": "xs"}
-        | {"must_not_miss": ""},
-    ],
-    "findings": [
-        {
-            "name": "hot skin",
-            "kind": "symptom",
-            "question": "Hot?",
-            "present": "It is hot.|Hot.",
-            "absent": "Not hot.",
-        }
-        | {"background": "0.1", "complaint": "1", "cost": "1", "subset": "xs", "synonyms": ""},
-        {
-            "name": "zinc",
-            "kind": "laboratory",
-            "question": "Zinc?",
-            "unit": "mg",
-            "reference": "1 to 2",
-        }
-        | {"present": "Zinc is {value} {unit} ({reference}).", "absent": "Zinc is {value} {unit}."}
-        | {
-            "normal_values": "1|2",
-            "abnormal_values": "7|8|9",
-            "background": "0.1",
-            "cost": "2",
-            "subset": "s",
-        },
-        {
-            "name": "red spots",
-            "kind": "sign",
-            "question": "Spots?",
-            "present": "Spots.",
-            "absent": "No spots.",
-        }
-        | {"background": "0.1", "parent": "hot skin", "sex": "female", "cost": "1", "subset": "s"},
-    ],
-    "likelihoods": [
-        {"disease": "red fever", "finding": "hot skin", "probability": "0.9"},
-        {"disease": "red fever", "variant": "bad", "finding": "zinc", "probability": "0.8"},
-        {"disease": "womb ache", "finding": "hot skin", "probability": "0.4"},
-    ],
-}
-COLUMNS = {
-    name: list(dict.fromkeys(column for row in rows for column in row))
-    for name, rows in GOOD.items()
-}
-
-
-def write(folder: Path, file: str, rows):
-    columns = COLUMNS[file.removesuffix(".csv").split("_")[0]]
-    with (folder / file).open("w", newline="") as lines:
-        writer = csv.DictWriter(lines, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def write_all(folder: Path, tables):
-    for name, rows in tables.items():
-        write(folder, f"{name}.csv", rows)
-
-
-def test_tables_are_read_from_several_files(tmp_path):
-    write_all(tmp_path, GOOD)
-    more = {**GOOD["findings"][0], "name": "cold skin", "complaint": ""}
-    write(tmp_path, "findings_extra.csv", [more])
-    tables = read_tables(tmp_path)
-    assert [finding.name for finding in tables.findings] == [
-        "hot skin",
-        "zinc",
-        "red spots",
-        "cold skin",
+def test_what_is_named_has_one_name_alone_and_numbers_in_their_ranges():
+    everything = (*TABLES.diseases, *TABLES.findings)
+    # a synonym may repeat its own name in other letters
+    names = [
+        name for one in everything for name in {n.casefold() for n in (one.name, *one.synonyms)}
     ]
-    fever, zinc = tables.diseases[0], tables.findings[1]
-    assert fever.variants == (("mild", 0.4), ("bad", 0.6))
-    assert fever.synonyms == ("scarlet pox", "pox")
-    assert [disease.must_not_miss for disease in tables.diseases] == [True, False]
-    assert zinc.present == (
-        "Zinc is 7 mg (1 to 2).",
-        "Zinc is 8 mg (1 to 2).",
-        "Zinc is 9 mg (1 to 2).",
-    )
-    assert [tables.probability("red fever", v, zinc) for v in ("mild", "bad")] == [0.1, 0.8]
-    assert [d.name for d in tables.subset("xs").diseases] == ["womb ache"]
+    assert [name for name, count in Counter(names).items() if count > 1 or not name.strip()] == []
+    for disease in TABLES.diseases:
+        assert disease.code
+        assert disease.family
+        assert disease.subset in SUBSETS
+        assert 0 < disease.prevalence < 1e6
+        assert 0 <= disease.female <= 1
+        assert [0, *disease.ages, 120] == sorted([0, *disease.ages, 120]), disease.name
+        assert sum(weight for _, weight in disease.variants) == pytest.approx(1)
+        assert min(weight for _, weight in disease.variants) > 0
+    for finding in TABLES.findings:
+        assert finding.question
+        assert finding.sex in ("", *SEXES)
+        assert finding.subset in SUBSETS
+        assert 0 < finding.background < 1
+        assert finding.cost > 0
+        assert finding.complaint == 0 or (finding.complaint > 0 and finding.kind is Kind.HISTORY)
+        assert min(map(len, finding.present)), finding.name
+        assert min(map(len, finding.absent)), finding.name
+    assert {row["must_not_miss"] for row in rows("diseases.csv")} == {"", "yes"}
 
 
-@pytest.mark.parametrize(
-    ("table", "row", "change", "message"),
-    [
-        (
-            "diseases",
-            1,
-            {"name": "RED FEVER"},
-            "diseases.csv, line 3, field 'name': 'RED FEVER' is already named",
-        ),
-        ("diseases", 1, {"synonyms": "pox"}, "'pox' is already named in diseases.csv, line 2"),
-        (
-            "findings",
-            1,
-            {"name": "womb ache"},
-            "findings.csv, line 3, field 'name': 'womb ache' is already named",
-        ),
-        (
-            "diseases",
-            0,
-            {"prevalence": "often"},
-            "line 2, field 'prevalence': 'often' is no number",
-        ),
-        ("diseases", 0, {"prevalence": "nan"}, "field 'prevalence'"),
-        ("diseases", 0, {"age_peak": "95"}, "must lie between age_from and age_to"),
-        (
-            "diseases",
-            0,
-            {"variants": "mild=0.4|bad=0.5"},
-            "field 'variants': weights must be positive and sum to 1",
-        ),
-        ("diseases", 0, {"variants": "mild"}, "'mild' is not name=weight"),
-        ("diseases", 0, {"must_not_miss": "maybe"}, "'maybe' is none of '', 'yes'"),
-        ("diseases", 0, {"subset": "xl"}, "'xl' is none of 'xs', 's', 'm', 'full'"),
-        ("diseases", 0, {"female": "1.5"}, "1.5 is not a share between 0 and 1"),
-        ("diseases", 0, {"code": ""}, "field 'code': must not be empty"),
-        ("findings", 0, {"background": "0"}, "field 'background': 0 is not between 0 and 1"),
-        ("findings", 0, {"kind": "smell"}, "'smell' is none of"),
-        ("findings", 0, {"sex": "woman"}, "'woman' is none of"),
-        ("findings", 0, {"present": "It is {heat}."}, "only {value}, {unit} and {reference}"),
-        ("findings", 1, {"abnormal_values": ""}, "field 'present': needs a sentence"),
-        ("findings", 2, {"parent": "hot skn"}, "Did you mean 'hot skin'?"),
-        (
-            "findings",
-            2,
-            {"subset": "xs", "parent": "zinc"},
-            "the parent is missing in a smaller clinic",
-        ),
-        (
-            "findings",
-            2,
-            {"complaint": "1"},
-            "only a symptom or a piece of history can be a complaint",
-        ),
-        (
-            "findings",
-            2,
-            {"complaint": "1", "kind": "symptom"},
-            "can be neither a complaint nor a parent",
-        ),
-        ("findings", 0, {"complaint": ""}, "has no complaint of probability 0.3 or more"),
-        (
-            "likelihoods",
-            2,
-            {"probability": "0.2"},
-            "diseases.csv, line 3, field 'name': a female patient has no complaint",
-        ),
-        (
-            "likelihoods",
-            0,
-            {"probability": "1"},
-            "likelihoods.csv, line 2, field 'probability': 1 is not between",
-        ),
-        (
-            "likelihoods",
-            0,
-            {"disease": "red fevre"},
-            "no disease 'red fevre'. Did you mean 'red fever'?",
-        ),
-        (
-            "likelihoods",
-            0,
-            {"finding": "hotskin"},
-            "no finding 'hotskin'. Did you mean 'hot skin'?",
-        ),
-        ("likelihoods", 1, {"variant": "worse"}, "no variant 'worse'"),
-        (
-            "likelihoods",
-            1,
-            {"variant": "", "finding": "hot skin"},
-            "this probability is already given",
-        ),
-    ],
-)
-def test_bad_tables_are_told_where_and_what(tmp_path, table, row, change, message):
-    write_all(tmp_path, GOOD)
-    rows = [line | change if place == row else line for place, line in enumerate(GOOD[table])]
-    write(tmp_path, f"{table}.csv", rows)
-    with pytest.raises(CaseError) as error:
-        read_tables(tmp_path)
-    assert message in str(error.value)
+def test_likelihoods_are_of_known_things_each_once():
+    variants = {disease.name: dict(disease.variants) for disease in TABLES.diseases}
+    findings = {finding.name for finding in TABLES.findings}
+    for disease, variant, finding in TABLES.given:
+        assert finding in findings
+        assert not variant or variant in variants[disease], disease
+    assert len(TABLES.given) == len(rows("likelihoods.csv"))
+    assert all(0 < probability < 1 for probability in TABLES.given.values())
 
 
-def test_a_missing_file_or_column_is_told(tmp_path):
-    with pytest.raises(CaseError, match=r"diseases\.csv: the file is missing"):
-        read_tables(tmp_path)
-    write_all(tmp_path, GOOD)
-    (tmp_path / "likelihoods.csv").write_text("disease,variant,finding\nred fever,,zinc\n")
-    with pytest.raises(
-        CaseError, match=r"likelihoods\.csv, line 2, field 'probability': the column is missing"
-    ):
-        read_tables(tmp_path)
+def test_a_parent_is_there_wherever_its_finding_is_and_has_none_itself():
+    of = {finding.name: finding for finding in TABLES.findings}
+    children = [finding for finding in TABLES.findings if finding.parent]
+    assert children
+    for finding in children:
+        parent = of[finding.parent]
+        assert SUBSETS.index(parent.subset) <= SUBSETS.index(finding.subset), finding.name
+        assert parent.sex in ("", finding.sex), finding.name
+        assert (parent.parent, finding.complaint) == (None, 0), finding.name
+
+
+def test_every_patient_has_a_complaint_of_some_probability_to_come_with():
+    for disease in TABLES.diseases:
+        at_hand = TABLES.subset(disease.subset).findings
+        for sex, share in zip(SEXES, (disease.female, 1 - disease.female), strict=True):
+            possible = [f for f in at_hand if f.complaint and f.sex in ("", sex)]
+            for variant, _ in disease.variants if share else ():
+                chances = [TABLES.probability(disease.name, variant, f) for f in possible]
+                assert max(chances) >= 0.3, (disease.name, variant, sex)
+
+
+def test_rows_become_diseases_and_sentences():
+    of = {disease.name: disease for disease in TABLES.diseases}
+    row = next(row for row in rows("diseases.csv") if row["variants"] and row["synonyms"])
+    first, _, weight = row["variants"].split("|")[0].partition("=")
+    assert of[row["name"]].variants[0] == (first, float(weight))
+    assert "|".join(of[row["name"]].synonyms) == row["synonyms"]
+    assert [d.name for d in TABLES.diseases if d.must_not_miss] == [
+        row["name"] for row in rows("diseases.csv") if row["must_not_miss"]
+    ]
+    assert parts("") == ()
+    assert parts("a|b") == ("a", "b")
+    assert shares("a b=0.25|c=1")["a b"] == 0.25
+    told = [f for f in TABLES.findings if f.unit]
+    assert told
+    assert all("{" not in text for f in told for text in (*f.present, *f.absent))
+    assert any(f.unit in f.present[0] and f.reference in f.present[0] for f in told)
 
 
 # ---------------------------------------------------------------------------------------- the cases

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from workup.cases.clinic import pathology
+from workup.cases.clinic import pathology, tables
 from workup.cases.clinic.pathology import (
     groups,
     markers,
@@ -66,7 +66,7 @@ def test_codes_have_the_form_of_icd_10_cm():
 
 
 def test_the_rates_are_probabilities_of_known_tumours_and_markers():
-    rows = pathology._rows("marker_rates.csv")
+    rows = tables.rows("marker_rates.csv")
     assert [row["tumour"] for row in rows] == [tumour.name for tumour in tumours()]
     assert list(rows[0])[1:] == [marker.name for marker in markers()]
     assert rates().shape == (len(tumours()), len(markers()))

@@ -46,7 +46,7 @@ from rich.console import Console
 from workup.cases import open_source
 from workup.cases.findings import kind_of, parted, sentences
 from workup.cases.look import show
-from workup.cases.publications import publications, unpublished
+from workup.cases.publications import excluded, publications, unpublished
 from workup.cases.rows import RowErrors
 from workup.cases.tables import rows
 from workup.core.case import Case, Fact, Kind, Source
@@ -128,6 +128,8 @@ def check_source(source: Source) -> None:
         ("1. Fever\n2. Cough\n- Rash", ["Fever", "Cough", "Rash"]),
         ("Lungs clear\nAbd: soft, not\ntender", ["Lungs clear", "Abd: soft, not tender"]),
         (" \n--\n. ", []),
+        ("-2.8 at the hip\n+ 1 cm\n-.5 now", ["-2.8 at the hip", "1 cm -.5 now"]),
+        ("Neck: +JVD\n-fever\n•cough\n* rash", ["Neck: +JVD", "-fever", "cough", "rash"]),
     ],
 )
 def test_sentences(text: str, expected: list[str]) -> None:
@@ -280,6 +282,50 @@ def test_a_station_by_hand(tmp_path: Path) -> None:
     ]
     assert case.truth.diagnosis == "Gout"
     assert ask(case, "uric acid") == "Blood tests, uric acid: 9 mg/dL."
+
+
+def test_values_keep_their_signs_and_a_lone_sign_is_a_result(tmp_path: Path) -> None:
+    results = {
+        "Base_Excess": -5,
+        "T-score": "-2.8",
+        "Reflex": "+1",
+        "Culture": "+++",
+        "Nitrite": "-",
+        "Taken": "1. Apr",
+        "Blank": " ",
+        "None": None,
+        "Smear": "- Blasts.\n- No rods.",
+    }
+    case = only(written(tmp_path / "a.jsonl", station(Test_Results=results)))
+    assert [fact.text for fact in case.truth.facts if fact.kind is Kind.LABORATORY] == [
+        "Base excess: -5.",
+        "T-score: -2.8.",
+        "Reflex: +1.",
+        "Culture: +++.",
+        "Nitrite: -.",
+        "Taken: 1. Apr.",
+        "Smear: Blasts.",
+        "Smear: No rods.",
+    ]
+
+
+@pytest.mark.parametrize("demographics", [None, " ", {}, ["", None]])
+def test_a_patient_of_whom_nothing_is_said_is_counted(tmp_path: Path, demographics: object) -> None:
+    row = station()
+    row["OSCE_Examination"]["Patient_Actor"]["Demographics"] = demographics
+    path = written(tmp_path / "a.jsonl", station(), row)
+    source = open_source(f"agentclinic:{path}#all")
+    assert source.test[1].presentation == "Chief complaint: Toe pain."
+    assert any(note.startswith("1 stations do not say who") for note in source.notes)
+
+
+def test_a_key_that_stands_twice_in_a_station_is_told(tmp_path: Path) -> None:
+    path = Path(written(tmp_path / "a.jsonl", station(), station()))
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text[::-1].replace('"CRP"'[::-1], '"Uric_Acid"'[::-1], 1)[::-1])
+    source = open_source(f"agentclinic:{path}#all")
+    assert len(source.test) == 1
+    assert "line 2, field 'Uric_Acid': stands twice" in source.notes[-1]
 
 
 def test_what_became_of_the_rows_is_told(tmp_path: Path) -> None:
@@ -449,11 +495,64 @@ def test_older_packets_name_their_disease_elsewhere(tmp_path: Path) -> None:
         ({"timeAtLastEncounter": {"age": {"iso8601duration": "P1Y"}}}, "Patient, aged 1 year."),
         ({"ageAtCollection": "P3W2D"}, "Patient, aged 3 weeks 2 days."),
         ({"ageAtCollection": "forty"}, "Patient."),
+        ({"ageAtCollection": {"age": "P2.5Y"}, "sex": "male"}, "Male patient, aged 2.5 years."),
+        ({"ageAtCollection": 40}, "Patient."),
+        ({"timeAtLastEncounter": {"timestamp": "2020-01-01T00:00:00Z"}}, "Patient."),
+        (
+            {"timeAtLastEncounter": {"gestationalAge": {"weeks": 30, "days": 1}}},
+            "Patient, aged 30 weeks 1 day of gestation.",
+        ),
+        (
+            {"ageRangeAtCollection": {"start": {"age": "P3Y"}, "end": {"age": "P5Y"}}},
+            "Patient, aged 3 years to 5 years.",
+        ),
+        (
+            {
+                "timeAtLastEncounter": {
+                    "ageRange": {
+                        "start": {"iso8601duration": "P1M"},
+                        "end": {"iso8601duration": "P2M"},
+                    }
+                }
+            },
+            "Patient, aged 1 month to 2 months.",
+        ),
     ],
 )
 def test_who_the_patient_is(tmp_path: Path, subject: dict[str, Any], words: str) -> None:
-    [case] = open_source(f"phenopackets:{stored(tmp_path / 's', packet(subject=subject))}#all").test
-    assert case.presentation.startswith(f"{words} ")
+    source = open_source(f"phenopackets:{stored(tmp_path / 's', packet(subject=subject))}#all")
+    assert source.test[0].presentation.startswith(f"{words} ")
+    unread = words == "Patient." and bool(subject)
+    assert any("1 ages left out" in note for note in source.notes) == unread
+
+
+def test_a_sex_that_is_none_is_told(tmp_path: Path) -> None:
+    rows = [packet("a"), packet("b", subject={"sex": "m"}), packet("c", subject={"sex": "Female"})]
+    source = open_source("phenopackets:" + written(tmp_path / "p.jsonl", *rows) + "#all")
+    assert [case.id for case in source.test] == ["a", "c"]
+    assert source.test[1].presentation.startswith("Female patient")
+    assert "line 2, field 'subject.sex': input should be '', 'FEMALE', 'MALE'" in source.notes[-1]
+
+
+def test_a_term_that_is_present_and_excluded_is_present(tmp_path: Path) -> None:
+    term = {"type": {"id": "HP:1", "label": "Stiff skin"}}
+    features = [*packet()["phenotypicFeatures"], term | {"excluded": True}]
+    row = packet(phenotypicFeatures=features)
+    source = open_source("phenopackets:" + written(tmp_path / "p.jsonl", row) + "#all")
+    [case] = source.test
+    assert {fact.id for fact in facts(case)} == {"HP:1", "HP:3"}
+    assert "not found: Stiff skin" not in case.truth.record
+    assert excluded(case) == ("HP:2",)
+    assert "1 terms are present and excluded in one packet: read as present." in source.notes
+    assert any("the 1 terms excluded" in note for note in source.notes)
+
+
+def test_an_unsolved_interpretation_names_no_diagnosis(tmp_path: Path) -> None:
+    wrong = {"disease": {"id": "OMIM:2", "label": "Wrong disease"}}
+    row = packet()
+    row["interpretations"].insert(0, {"progressStatus": "UNSOLVED", "diagnosis": wrong})
+    [case] = open_source("phenopackets:" + written(tmp_path / "p.jsonl", row) + "#all").test
+    assert case.truth.codes == ("OMIM:184900",)
 
 
 def test_what_no_case_can_be_made_of_is_counted(tmp_path: Path) -> None:
@@ -690,6 +789,22 @@ def test_a_broken_archive(tmp_path: Path) -> None:
         (tmp_path / "t.csv.gz").write_bytes(broken)
         with pytest.raises(CaseError, match="not a whole gzip file"):
             taken(tmp_path / "t.csv.gz", "a")
+
+
+def test_an_archive_that_is_cut_is_refused_and_not_kept(tmp_path: Path, cache: Path) -> None:
+    """What was read of it before the cut makes no index."""
+    iv(tmp_path / "iv")
+    path = tmp_path / "iv" / "hosp" / "labevents.csv.gz"
+    head, first, *_ = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+    lines = [first.replace(b"1", str(n).encode(), 1) for n in range(5_000)]
+    whole = gzip.compress(head + b"".join(lines))
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CaseError, match="not a whole gzip file; download it again"):
+        list(rows(path, ["hadm_id"]))
+    for _ in range(2):
+        with pytest.raises(CaseError, match="not a whole gzip file; download it again"):
+            open_source(f"mimiciv:{tmp_path / 'iv'}#outcome")
+    assert not list(cache.rglob("*.sqlite"))
 
 
 # MIMIC-CDM ----------------------------------------------------------------------------------------
@@ -1177,3 +1292,20 @@ def test_phenobrain_keeps_a_disease_on_one_side_whatever_code_is_first(tmp_path:
     assert tested
     assert set((trained + tested).values()) == {4}
     assert not set(trained) & set(tested)
+
+
+def test_terms_of_phenobrain_lose_blanks(tmp_path: Path) -> None:
+    patients = [
+        [["HP:1 ", "HP:1", "HP:2", ""], [" ", "OMIM:1 "]],
+        [["HP:1", " "], ["OMIM:1"]],
+        [["HP:1", "HP:2"], [""]],
+    ]
+    (tmp_path / "phenobrain.json").write_text(json.dumps(patients))
+    source = open_source(f"phenobrain:{tmp_path / 'phenobrain.json'}#all")
+    [case] = source.test
+    assert ({fact.id for fact in facts(case)}, case.truth.codes) == ({"HP:1", "HP:2"}, ("OMIM:1",))
+    assert source.notes[:3] == (
+        "2 patients with fewer than 2 findings skipped.",
+        "4 terms or codes left out: they are blank.",
+        "2 terms or codes had blanks at their ends, which are dropped.",
+    )

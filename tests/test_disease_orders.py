@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -209,9 +209,10 @@ def test_a_closed_list_is_read_until_all_its_other_names_are_known() -> None:
     class Counted(tuple[Case, ...]):
         read = 0
 
-        def __getitem__(self, place: object) -> object:  # type: ignore[override]
-            Counted.read += 1
-            return super().__getitem__(place)  # type: ignore[index]
+        def __iter__(self) -> Iterator[Case]:
+            for case in super().__iter__():
+                Counted.read += 1
+                yield case
 
     rare = [replace(FABRY, id=str(number)) for number in range(50)]
     cases = Counted((*rare[:3], Case("p", "", Truth("Pompe disease", aliases=("GSD II",))), *rare))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from workup.core.errors import UserError
 from workup.roles.config import Config, refuse_secrets
 from workup.roles.endpoint import EndpointSettings
+from workup.runs import settings
 
 KEY = "sk-proj-8fJ2mQ7xLw0Zr4Tn"
 GOOD = {
@@ -79,6 +80,15 @@ def test_the_first_of_three_places_is_read_alone(
     (home / "here/workup.yaml").unlink()
     write(home / ".config/workup/workup.yaml", {"budget": 4})
     assert Config.find().budget == 4
+
+
+def test_a_budget_of_null_lifts_that_of_the_file(home: Path) -> None:
+    write(home / "here/workup.yaml", {"budget": 4})
+    for words, budget in ((), 4), (("budget=null",), None), (("budget=1",), 1):
+        values = {**settings.read(words), "policy": "x", "cases": "y"}
+        assert settings.with_user_config(settings.PolicySettings, values).budget == budget
+    with pytest.raises(UserError, match="field 'budget': input should be a finite number"):
+        Config.find(write(home / "endless.yaml", "budget: .inf"))
 
 
 def test_an_empty_file_is_an_empty_configuration(home: Path) -> None:

@@ -5,6 +5,7 @@ Endpoints are real ones on loopback.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import shutil
@@ -30,14 +31,22 @@ from werkzeug import Response
 from workup.cases import open_source
 from workup.cases.jsonl import line_of
 from workup.cli import api
-from workup.core.errors import UserError, WorkupError
+from workup.core.episode import Episode
+from workup.core.errors import BudgetError, RolloutError, UserError, WorkupError
+from workup.core.ports import Instruments
 from workup.core.text import up_to
+from workup.environments.base.anchors import RandomDoctor
+from workup.environments.consultation import Consultation
 from workup.loops.evaluation import loop as evaluation
+from workup.loops.evaluation.examination import Examination, Player, examine, playing
+from workup.methods.base.outcome import correctness
 from workup.report import build as build_report
 from workup.report.live import JsonLive
+from workup.rl.rollout import ToPlay
+from workup.roles.judges.exact import ExactJudge
 from workup.roles.replies import FILE
 from workup.runs import Run
-from workup.runs.settings import PolicySettings
+from workup.runs.settings import EvaluationSettings, PolicySettings
 
 CASES = open_source("clinic:xs", split=0)
 ASKED = 3
@@ -256,6 +265,82 @@ def test_killed_at_any_moment_it_goes_on_without_paying_again(tmp_path: Path) ->
     assert played(run) == played(again)
     assert run.summary["calls"][0]["calls"] == total
     assert list(run.config["endpoints"]) == ["doc"]
+
+
+def examination(**more: Any) -> Examination:
+    world = Consultation(CASES.items, CASES.diagnoses)
+    how = EvaluationSettings(cases=12, anchors=False)
+    return Examination.of(CASES, world, ExactJudge(), how, concurrency=1, **more)
+
+
+def at_random() -> Player:
+    assert CASES.knowledge is not None
+    return playing(RandomDoctor(CASES.knowledge, CASES.items))
+
+
+def plain(path: Path) -> Run:
+    return Run.create(path, {"seed": 0}, {})
+
+
+def test_a_policy_that_is_called_as_an_anchor_is_refused(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "random doctor").mkdir()
+    monkeypatch.chdir(tmp_path)
+    ends = {"random doctor": {"base_url": server.url, "model": "m"}}
+    for name in ("./random doctor", "endpoint:random doctor"):
+        with pytest.raises(UserError, match=f"'{name}' would be called 'random doctor' in tables"):
+            api.evaluate(name, cases="clinic:xs", out="run", quiet=True, endpoints=ends)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("how", ["budget", "Ctrl-C"])
+def test_what_has_been_played_is_kept_where_it_is_stopped(how: str, tmp_path: Path) -> None:
+    """The eighth of twelve episodes stops it. It ends as one that nobody stopped."""
+    play, begun = at_random(), []
+
+    async def stopping(examination: Examination, job: ToPlay) -> Episode:
+        begun.append(job.case.id)
+        if len(begun) != 8:
+            return await play(examination, job)
+        for _ in range(9):  # until the others have their verdicts
+            await asyncio.sleep(0)
+        if how == "budget":
+            raise BudgetError("spent")
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    asked = examination(reward=correctness(0.2))
+    whole, run = plain(tmp_path / "whole"), plain(tmp_path / "run")
+    examine(whole, asked, play, "random")
+    with pytest.raises(BudgetError if how == "budget" else KeyboardInterrupt):
+        examine(run, asked, stopping, "random")
+    kept = {record.episode.case.id for record in run.episodes(phase="eval")}
+    assert kept == set(begun[:7])
+    assert examine(run, asked, play, "random") == 5
+    assert list(run.episodes(phase="eval")) == list(whole.episodes(phase="eval"))
+    assert run.outcomes("random") == whole.outcomes("random")
+
+
+def test_an_episode_whose_reward_gives_up_is_a_failed_one(tmp_path: Path) -> None:
+    usual, asked = correctness(0.2), []
+
+    async def reward(groups: Any, instruments: Instruments) -> Any:
+        asked.append(sum(map(len, groups)))
+        if any(episode.case.id == CASES.test[0].id for group in groups for episode in group):
+            raise RolloutError("no grade")
+        return await usual(groups, instruments)
+
+    run, play = plain(tmp_path / "run"), at_random()
+    examine(run, examination(reward=reward), play, "random")
+    assert asked == [12, *[1] * 12]
+    (failed,) = run.episodes(phase="eval", ending="failed")
+    assert (failed.episode.case.id, failed.episode.reason) == (CASES.test[0].id, "reward: no grade")
+    assert (failed.correct, failed.score, failed.measures) == (None, None, {})
+    assert sum(record.score is not None for record in run.episodes(phase="eval")) == 11
+    with pytest.raises(WorkupError, match=r"1 of 12 episodes failed.*: reward: no grade"):
+        examine(plain(tmp_path / "b"), examination(reward=reward, max_failed=0), play, "random")
 
 
 def test_a_spent_budget_stops_cleanly_and_more_money_goes_on(

@@ -34,6 +34,7 @@ from workup.core.ports import Act, Instruments, Sampling
 from workup.core.stages import Explored, SearchStage, Trial
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
+from workup.loops.training import search
 from workup.loops.training.search import Exploration, kept, pairs
 from workup.methods import load
 from workup.methods.base.outcome import correctness
@@ -158,9 +159,14 @@ def exploration(cases: int = 0, explorer: Any = None, **settings: Any) -> Explor
     return Exploration(stage, SOURCE.train, ENVIRONMENT, read, Instruments(ExactJudge()))
 
 
-def test_every_case_is_searched_once_and_never_more_than_there_are() -> None:
+@pytest.mark.parametrize("concurrency", [1, 8, 12, 256])
+def test_every_case_is_searched_once_and_never_more_than_there_are(
+    concurrency: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps are the same however many are in flight, which may change at a resume."""
+    monkeypatch.setattr(search, "STEP", 3)
     for asked, expected in ((0, 4), (3, 3), (9, 4)):
-        stage = exploration(asked, concurrency=12)
+        stage = exploration(asked, concurrency=concurrency)
         assert stage.total == len({case.id for case in stage.cases}) == expected
         steps = [stage.step(number) for number in range(1, stage.steps + 1)]
         assert [case for step in steps for case in step] == stage.cases
@@ -168,6 +174,25 @@ def test_every_case_is_searched_once_and_never_more_than_there_are() -> None:
             *[0, 3, expected][: stage.steps],
             expected,
         ]
+
+
+@pytest.mark.parametrize(("concurrency", "most"), [(1, 1), (8, 2), (256, 4)])
+def test_a_quarter_of_what_may_be_in_flight_is_searched_at_a_time(
+    concurrency: int, most: int
+) -> None:
+    now, seen = 0, []
+
+    async def slow(*_: Any) -> Explored:
+        nonlocal now
+        now += 1
+        seen.append(now)
+        await asyncio.sleep(0)
+        now -= 1
+        return Explored((), ("nothing",), calls=1)
+
+    stage = exploration(explorer=slow, concurrency=concurrency)
+    asyncio.run(stage.search(None, 1, stage.step(1), [].extend))  # type: ignore[arg-type]
+    assert (len(seen), max(seen)) == (4, most)
 
 
 def test_a_case_that_came_to_nothing_is_recorded_with_its_reason(tmp_path: Path) -> None:
@@ -205,12 +230,14 @@ pytestmark = pytest.mark.usefixtures("shared_cache")
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return api.train(
-        "searching_method:method",
-        out=tmp_path_factory.mktemp("run") / "run",
-        reward={"cases": 20},
-        **TINY,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "STEP", 8)
+        return api.train(
+            "searching_method:method",
+            out=tmp_path_factory.mktemp("run") / "run",
+            reward={"cases": 20},
+            **TINY,
+        )
 
 
 def test_every_kind_of_stage_in_one_run(everything: Run) -> None:
@@ -310,6 +337,7 @@ WORDS = (
 
 def test_killed_anywhere_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+    monkeypatch.setenv("CASES_OF_A_STEP", "2")
     undisturbed, home = tmp_path / "undisturbed", tmp_path / "home"
     undisturbed.mkdir()
     home.mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -20,6 +21,7 @@ from workup.cases import jsonl, open_source
 from workup.cases.files import held_out
 from workup.cases.publications import publications
 from workup.core.errors import UserError
+from workup.loops.evaluation.folds import _mean_steps as mean_steps
 from workup.loops.training import folds, loop
 from workup.runs import Record, Run
 from workup.runs.estimates import estimate
@@ -113,9 +115,12 @@ def test_a_split_is_a_number_or_a_fold(value: object, kept: object) -> None:
     assert json.loads(settings.model_dump_json())["split"] == kept
 
 
-@pytest.mark.parametrize("value", ["6/5", "0/5", "1/1", "x", "1/", "-1", -1, "1/2/3"])
+@pytest.mark.parametrize(
+    "value", ["6/5", "0/5", "1/1", "x", "1/", "-1", -1, "1/2/3", "1/0", 1.5, True, [1]]
+)
 def test_what_is_no_split_is_refused_in_one_line(value: object) -> None:
-    with pytest.raises(UserError, match="setting 'split': ") as caught:
+    why = "(a split is a number|there is no fold|there are 2 folds or more)"
+    with pytest.raises(UserError, match=f"^setting 'split': {why}.*, not ") as caught:
         build(Settings, {"method": "craft", "split": value})
     assert "\n" not in str(caught.value)
 
@@ -223,6 +228,33 @@ def test_an_interrupted_cross_validation_goes_on(
     assert played(Run.open(out)) == played(crossed)
 
 
+def test_a_change_that_no_fold_takes_is_not_written(crossed: Run, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    shutil.copytree(crossed.path, whole)
+    evaluated = workup.evaluate(crossed.path, out=tmp_path / "played", quiet=True).path
+    for path in (whole, evaluated):
+        before = (path / "config.yaml").read_text()
+        for changes, said in (
+            ({"seed": 7}, "'seed' cannot change"),
+            ({"stepz": 3}, "no setting 'stepz'"),
+            ({"concurrency": 0}, "setting 'concurrency': "),
+        ):
+            with pytest.raises(UserError, match=said):
+                workup.resume(path, **changes)
+            assert (path / "config.yaml").read_text() == before
+        assert workup.resume(path, max_failed=0.5).config["max_failed"] == 0.5
+
+
+def test_steps_of_folds_count_what_a_fold_lacks_as_none() -> None:
+    lines = [
+        {"stage": "a", "step": 1, "endings": {"diagnosed": 4}, "parts": {"acc": 0.5, "gain": 1.0}},
+        {"stage": "a", "step": 1, "endings": {"diagnosed": 2, "failed": 2}, "parts": {"acc": 1.0}},
+    ]
+    (mean,) = mean_steps([[line] for line in lines])
+    assert mean["endings"] == {"diagnosed": 3, "failed": 1}
+    assert mean["parts"] == {"acc": 0.75, "gain": 0.5}
+
+
 def test_folds_without_a_case_are_left_out_and_told(tmp_path: Path) -> None:
     clinic = open_source("clinic:xs")
     path = tmp_path / "few.jsonl"
@@ -279,6 +311,23 @@ def test_its_policies_are_evaluated_each_on_its_own_fold(
     assert not (tmp_path / "x").exists()
 
 
+def test_an_evaluation_goes_on_with_the_same_weights_alone(
+    crossed: Run, own: str, tmp_path: Path
+) -> None:
+    weights = tmp_path / "weights"
+    shutil.copytree(crossed.path / "folds" / "1" / "policy", weights)
+    run = workup.evaluate(weights, cases=own, out=tmp_path / "w", quiet=True)
+    file = weights / "model.safetensors"
+    before = file.read_bytes()
+    file.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    config = (run.path / "config.yaml").read_text()
+    with pytest.raises(UserError, match=r"played with other weights: policy was weights@\w+ and "):
+        workup.resume(run.path, budget=3)
+    assert (run.path / "config.yaml").read_text() == config
+    file.write_bytes(before)
+    assert workup.resume(run.path).summary["doctors"] == run.summary["doctors"]
+
+
 def test_it_is_compared_as_one_run_with_all_cases(crossed: Run, own: str, tmp_path: Path) -> None:
     other = workup.train("outcome", cases=own, folds=2, seed=1, out=tmp_path / "o", **SMALL)
     (both,) = workup.compare([crossed.path, other.path])["groups"].values()
@@ -310,8 +359,23 @@ def test_a_cross_validation_goes_on_from_another_fold_by_fold(
             ("n", split),
             ("mine", split),
         ]
+    with pytest.raises(UserError, match=r"mine has 2 folds: type folds=2$"):
+        workup.train("outcome", cases=own, folds=3, policy=str(crossed.path), out=tmp_path / "x")
     start = Run.open(run.path / "folds" / "2").outcomes("untrained")
     assert start == Run.open(crossed.path / "folds" / "2").outcomes("trained")
+
+
+def test_a_run_that_is_named_by_a_dot_has_the_name_of_its_folder(
+    crossed: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is called as from elsewhere, in tables and in the command that goes on."""
+    inner = crossed.path / "folds" / "2"
+    for place, name in ((crossed.path, "."), (inner, "."), (inner, ".."), (inner / "policy", "..")):
+        monkeypatch.chdir(place)
+        assert resolve(name).label == ("folds" if (place, name) == (inner, "..") else "mine")
+    monkeypatch.chdir(crossed.path)
+    with Run.open(".") as here, Run.open(crossed.path) as there:
+        assert shlex.split(command(here, "grpo"))[-1] == shlex.split(command(there, "grpo"))[-1]
 
 
 def test_settings_name_folds(call: Call) -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import workup.cases.jsonl as format_
 from workup.cases import open_source, problems
-from workup.cases.files import LINE_LIMIT
+from workup.cases.files import LINE_LIMIT, held_out
 from workup.cases.jsonl import CaseLine, ProvenanceLine, line_of, provenances, schema, write
 from workup.core.case import Case, Fact, Item, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
@@ -69,9 +69,17 @@ truths = st.builds(
     references=texts,
     extra=values,
 )
+
+
+def choosing(case: Case) -> Case:
+    """Among the options is the truth; each stands there once."""
+    options = dict.fromkeys([*filter(None, case.options), case.truth.diagnosis])
+    return replace(case, options=tuple(options) if case.options else ())
+
+
 cases = st.builds(
     Case, id=term, presentation=name, truth=truths, question=text, options=terms, category=text
-)
+).map(choosing)
 files = st.lists(cases, min_size=1, max_size=4, unique_by=lambda case: case.id)
 relaxed = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -305,9 +313,36 @@ def test_cases_of_free_text_have_no_items_and_no_phrases(tmp_path: Path) -> None
     [
         ([{"name": "a", "normal": "No."}] * 2, "two items have the same name"),
         ([{"name": "a", "normal": "No.", "parent": "b"}], "the parent 'b' of 'a'"),
+        (
+            [{"name": "a", "normal": "No."}, {"name": "A", "normal": "No."}],
+            r"'items\.1\.name': two items have the same name: 'a', 'A'",
+        ),
+        (
+            [
+                {"name": "a", "normal": "No.", "synonyms": ["c", "C"]},
+                {"name": "b", "normal": "No.", "synonyms": ["d", "C"]},
+            ],
+            r"'items\.1\.synonyms\.1': 'C' is also a name of the item 'a'",
+        ),
+        (
+            [
+                {"name": "a", "normal": "No.", "synonyms": ["B"]},
+                {"name": "b", "normal": "No."},
+            ],
+            r"'items\.0\.synonyms\.0': 'B' is also a name of the item 'b'",
+        ),
+        (
+            [
+                {"name": "a", "normal": "No.", "parent": "b"},
+                {"name": "b", "normal": "No.", "parent": "c"},
+                {"name": "c", "normal": "No.", "parent": "b"},
+            ],
+            "'b' is above itself",
+        ),
+        ([{"name": "a", "normal": "No.", "parent": "a"}], r"'items\.0\.parent': 'a' is above"),
         ([{"name": "a"}], "required"),
-        ([{"name": "a", "normal": "No.", "cost": float("inf")}], "finite number"),
-        ([{"name": "a", "normal": "No.", "cost": float("nan")}], "field 'items.0.cost'"),
+        ([{"name": "a", "normal": "No.", "cost": float("inf")}], "Infinity is no number"),
+        ([{"name": "a", "normal": "No.", "cost": -1}], "field 'items.0.cost'"),
     ],
 )
 def test_a_malformed_sidecar(tmp_path: Path, items: list[Any], problem: str) -> None:
@@ -315,6 +350,97 @@ def test_a_malformed_sidecar(tmp_path: Path, items: list[Any], problem: str) -> 
     (tmp_path / "c.source.json").write_text(json.dumps({"items": items}))
     with pytest.raises(CaseError, match=problem):
         opened(path)
+
+
+def test_diagnoses_stand_once_and_hold_every_truth(tmp_path: Path) -> None:
+    path, beside = file(tmp_path, LINE), tmp_path / "c.source.json"
+    beside.write_text('{"items": [], "diagnoses": ["Flu", "Cold", "flu"]}')
+    with pytest.raises(CaseError, match=r"field 'diagnoses\.2': 'flu' stands there twice"):
+        opened(path)
+    beside.write_text('{"items": [], "diagnoses": ["flu", "Cold"]}')
+    [problem] = listed(path)
+    assert (problem.line, problem.field) == (1, "truth.diagnosis")
+    assert "'Flu' is not among the diagnoses of c.source.json" in problem.problem
+    assert "Did you mean 'flu'?" in problem.problem
+    beside.write_text('{"items": [], "diagnoses": ["Flu", "Cold"]}')
+    assert not listed(path)
+
+
+def test_items_of_findings_are_those_of_the_sidecar(tmp_path: Path) -> None:
+    """Else who asks for "fever" is told the listed item's normal answer."""
+    hidden = [
+        {"id": "a", "text": "Fever.", "item": "fever"},
+        {"id": "b", "text": "Hot.", "item": "Temp"},
+        {"id": "c", "text": "Rash.", "item": "rash"},
+        {"id": "d", "text": "Tired.", "item": ""},
+    ]
+    case = {**LINE, "truth": {"diagnosis": "Flu", "facts": hidden}}
+    path = file(tmp_path, LINE, {**case, "id": "2"})
+    items = [{"name": "Fever", "normal": "No fever.", "synonyms": ["temp"]}]
+    (tmp_path / "c.source.json").write_text(json.dumps({"items": items}))
+    found = listed(path)
+    assert [(p.line, p.field) for p in found] == [
+        (2, "truth.facts.0.item"),
+        (2, "truth.facts.1.item"),
+    ]
+    assert "c.source.json has no item 'fever'. Did you mean 'Fever'?" in found[0].problem
+    hidden[0]["item"] = hidden[1]["item"] = "Fever"
+    remarks: list[CaseError] = []
+    path = file(tmp_path, case)
+    assert problems(f"jsonl:{path}", lambda error: pytest.fail(f"{error}"), remarks.append) == 0
+    assert [(r.field, "does not list its item" in r.problem) for r in remarks] == [
+        ("truth.facts.2.item", True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "diagnosis", "right", "problem"),
+    [
+        (["A", "B"], "Flu", None, "the right answer 'Flu' is none of them"),
+        (["Flu", " "], "Flu", None, "an option is blank"),
+        (["Flu", "Cold", "Gout"], "Flu; Cold", None, ""),
+        (["Flu", "Cold", "Gout"], "Flu; Croup", None, "'Croup' is none"),
+        (["Flu", "Cold", "Gout"], "Flu; Cold", ["Flu", "Cold"], ""),
+        (["Flu", "Cold", "Gout"], "Flu", ["Flu", "cold"], "'cold' is none"),
+        (["the flu.", "Cold"], "Flu", None, ""),
+        ([], "Flu", None, ""),
+    ],
+)
+def test_the_truth_is_among_the_options(
+    tmp_path: Path, options: list[str], diagnosis: str, right: list[str] | None, problem: str
+) -> None:
+    truth = {"diagnosis": diagnosis} | ({"extra": {"right": right}} if right else {})
+    found = listed(file(tmp_path, {**LINE, "truth": truth, "options": options}))
+    assert [(p.line, p.field) for p in found] == ([(1, "options")] if problem else [])
+    assert all(problem in p.problem for p in found)
+
+
+def test_relatives_and_equal_patients_are_on_one_side(tmp_path: Path) -> None:
+    """Sixty publications of four patients, who name two of three; sixty patients stand thrice."""
+    rows, families = list[dict[str, Any]](), dict[str, int]()
+    for n in range(60):
+        for one, other in ((0, 1), (1, 2), (2, 0), (1, 0)):
+            own = {"publications": [f"PMID:{n}{one}", f"PMID:{n}{other}"], "excluded": []}
+            truth = {"diagnosis": "Flu", "extra": own}
+            rows.append({**LINE, "presentation": f"{len(rows)}", "truth": truth})
+            families[f"{len(rows)}"] = n
+        for _ in range(3):
+            rows.append({**LINE, "presentation": f"again {n}"})
+            families[f"{len(rows)}"] = 100 + n
+    path = file(tmp_path, *({**row, "id": f"{n}"} for n, row in enumerate(rows, start=1)))
+    source = opened(path)
+    train, test = ({families[case.id] for case in side} for side in (source.train, source.test))
+    assert len(source.train) + len(source.test) == 420
+    assert not train & test
+    assert all(any(n < 100 for n in side) for side in (train, test))
+    assert all(any(n >= 100 for n in side) for side in (train, test))
+    assert [int(case.id) for case in opened(f"{path}#all").test] == [*range(1, 421)]
+
+
+def test_other_cases_are_divided_by_their_ids(tmp_path: Path) -> None:
+    rows = [{**LINE, "id": f"{n}", "presentation": f"{n}"} for n in range(100)]
+    source = opened(file(tmp_path, *rows), split=3)
+    assert [case.id for case in source.test] == [f"{n}" for n in range(100) if held_out(3, f"{n}")]
 
 
 @dataclass(frozen=True)
@@ -474,6 +600,7 @@ def test_what_is_odd_about_a_case_is_told_and_the_case_is_kept(tmp_path: Path) -
         {**LINE, "id": "5", "truth": {**flu, "facts": hidden}},
         {**LINE, "id": "6", "truth": {"diagnosis": "Fluid", "facts": hidden}},
         {**LINE, "id": "7", "truth": flu, "question": "Which disease?"},
+        {**LINE, "id": "8", "question": "Which?", "options": ["Flu", "Flu ", "Cold"]},
     )
     remarks: list[CaseError] = []
     assert problems(f"jsonl:{path}", lambda error: pytest.fail(f"{error}"), remarks.append) == 0
@@ -482,10 +609,12 @@ def test_what_is_odd_about_a_case_is_told_and_the_case_is_kept(tmp_path: Path) -
         (3, "truth.facts.1"),
         (4, "truth.facts"),
         (5, None),
+        (8, "options"),
     ]
     source = opened(f"{path}#all")
-    assert len(source.test) == 7
+    assert len(source.test) == 8
     told = [note for note in source.notes if "--validate" in note]
-    assert told[0].startswith("2 of 7 rows: it names the diagnosis.")
-    assert told[1].startswith("1 of 7 rows: the same patient stands in an earlier row")
-    assert len(told) == 2
+    assert told[0].startswith("2 of 8 rows: it names the diagnosis.")
+    assert told[1].startswith("1 of 8 rows: the same patient stands in an earlier row")
+    assert told[2].startswith("1 of 8 rows: two options are the same.")
+    assert len(told) == 3

@@ -712,6 +712,31 @@ def test_choices_keep_the_options_order(texts: list[str], right: set[int], betwe
             "Vitamin A. Why?",
             {"A": "Hepatitis A. virus", "B": "Two", "C": "Three"},
         ),
+        (
+            "Why?\nA. CT\nB. MRI C. US D. Nothing",
+            "Why?",
+            {"A": "CT", "B": "MRI", "C": "US", "D": "Nothing"},
+        ),
+        ("Vitamin A. deficit? A. x B. y", "Vitamin A. deficit?", {"A": "x", "B": "y"}),
+        *(
+            (text, text, {})
+            for text in (
+                "Why? A. Give vitamin B. Then C. B. y C. z D. w",
+                "Why? A. Hepatitis B. virus B. y C. z",
+                "Why?\nA. x\nB. y C. vitamin C. D. z",
+                "Why? A. Give B. vitamin A. C. x D. y",
+            )
+        ),
+        (
+            "Why? A. E. coli B. x C. y D. z E. w",
+            "Why?",
+            {"A": "E. coli", "B": "x", "C": "y", "D": "z", "E": "w"},
+        ),
+        (
+            "Why?\nA. x\nB. vitamin B. 12\nC. z\nD. E. coli",
+            "Why?",
+            {"A": "x", "B": "vitamin B. 12", "C": "z", "D": "E. coli"},
+        ),
         ("No marks", "No marks", {}),
         ("Only A. one", "Only A. one", {}),
     ],
@@ -839,6 +864,19 @@ def test_a_large_document_is_not_held(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert path.stat().st_size > 2_000_000
     assert held < 500_000
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_file_of_one_row_is_one_row(tmp_path: Path, end: str) -> None:
+    """Not a document of members, though an object stands first in it."""
+    row = medqa(1)
+    first = {"options": row.pop("options")} | row
+    (tmp_path / "one.jsonl").write_text(json.dumps(first) + end)
+    assert read(tmp_path / "one.jsonl") == [("", first)]
+    assert len(open_source(f"medqa:{tmp_path / 'one.jsonl'}#all").test) == 1
+    members = {"a": {"x": 1}, "b": {"x": 2}}
+    (tmp_path / "two.jsonl").write_text(json.dumps(members) + end)
+    assert read(tmp_path / "two.jsonl") == list(members.items())
 
 
 # malformed files ----------------------------------------------------------------------------------

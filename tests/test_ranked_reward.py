@@ -318,14 +318,14 @@ EMPTY = ("", " , … ,", "None", "无", "n/a, none", r"\text{}", "-", "1, 2")
 def test_an_empty_list_is_an_error_of_format(content: str) -> None:
     """It cannot be read, so that it costs what a missing list costs, and no judge is asked."""
     ordered = rf"\DiffList{{{content}}}\ExamList{{{TELLING}}}"
-    silent = EvidenceSeeking(WING, Settings(max_turns=2), ranking=Silent())
+    silent = judged_by(Silent(), Settings(max_turns=2))
     assert scored(written(ordered), world=silent).turns[0] == pytest.approx(-0.5)
     assert scored(ordered, world=silent).turns[0] == pytest.approx(-1.0)  # no pair either
     emptied = rf"\DiffList{{{TRUTH}}}{ordered}"  # of two lists the last counts
     assert scored(written(emptied), world=silent).turns[0] == pytest.approx(-0.5)
     alone = rf"\DiffList{{{content}}}"  # one error, however much of the lists is missing
     assert scored(written(alone), world=silent).turns[0] == pytest.approx(-0.5)
-    ranked = EvidenceSeeking(WING, Settings(max_turns=1, final="list"), ranking=Silent())
+    ranked = judged_by(Silent(), Settings(max_turns=1, final="list"))
     assert scored(written(alone), world=ranked).turns[0] == pytest.approx(-1.0)  # no end either
 
 
@@ -387,7 +387,7 @@ def test_a_credulous_judge_knows_no_more_diseases_than_the_exact_one() -> None:
 
 
 def test_two_judges_of_lists_are_refused() -> None:
-    world = EvidenceSeeking(WING, Settings(max_turns=2), ranking=Sworn(RankingVerdict((), 0)))
+    world = judged_by(Sworn(RankingVerdict((), 0)), Settings(max_turns=2))
     with pytest.raises(UserError, match=r"leave out roles\.ranking"):
         stages_paid("no-hack-detection", world)
 
@@ -412,6 +412,12 @@ class Sworn:
         return self.placed
 
 
+def judged_by(judge: Silent | Sworn, settings: Settings) -> EvidenceSeeking:
+    world = EvidenceSeeking(WING, settings)
+    world.ranking = judge
+    return world
+
+
 @pytest.mark.parametrize(
     "placed",
     [
@@ -420,7 +426,7 @@ class Sworn:
     ],
 )
 def test_a_judge_that_saw_another_list_is_an_error(placed: RankingVerdict) -> None:
-    world = EvidenceSeeking(WING, Settings(max_turns=2), ranking=Sworn(placed))
+    world = judged_by(Sworn(placed), Settings(max_turns=2))
     with pytest.raises(RolloutError, match="the judge of lists saw"):
         scored(order(TRUTH, *OTHERS[:2]), RIGHT, world=world)
 
@@ -428,7 +434,7 @@ def test_a_judge_that_saw_another_list_is_an_error(placed: RankingVerdict) -> No
 def test_a_hit_beyond_what_a_judge_reads_is_none() -> None:
     """A model reads 30 candidates; the others stay in |D|, and the truth among them is no hit."""
     read = RankingVerdict((CandidateStanding.OTHER,) * 30, 50)
-    world = EvidenceSeeking(WING, Settings(max_turns=2), ranking=Sworn(read))
+    world = judged_by(Sworn(read), Settings(max_turns=2))
     score = scored(order(*OTHERS[:1] * 49, TRUTH, exams="None"), world=world)
     assert score.turns[0] == 0
 

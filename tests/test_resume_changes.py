@@ -14,7 +14,7 @@ from serving import serving
 
 from workup.core.errors import UserError
 from workup.runs import Run
-from workup.runs.settings import CHANGEABLE, Settings, merge, revised
+from workup.runs.settings import CHANGEABLE, Settings, merge, read, revised
 
 if TYPE_CHECKING:
     from workup.engines.trl.batches import MicroBatch
@@ -155,6 +155,19 @@ def test_every_other_setting_is_refused() -> None:
         else:
             with pytest.raises(UserError, match=f"'{name}' cannot change"):
                 revised(Settings, VALUES, {name: VALUES[name]})
+
+
+def test_an_endpoint_with_a_dot_in_its_name_is_reached_in_another_way() -> None:
+    end = {"base_url": "http://localhost:1", "model": "m"}
+    values = {**VALUES, "endpoints": {"gpt-4.1": end}}
+    made = revised(Settings, values, read(["endpoints[gpt-4.1].concurrency=2"]))
+    assert made.endpoints["gpt-4.1"].concurrency == 2
+    for word, said in (
+        ("endpoints[gpt-4.1].model=x", r"'endpoints\.gpt-4\.1\.model' cannot change"),
+        ("endpoints.gpt-4.1.concurrency=2", r"typed as in 'endpoints\[gpt-4\.1\]\.concurrency=2'"),
+    ):
+        with pytest.raises(UserError, match=said):
+            revised(Settings, values, read([word]))
 
 
 @given(TREES, TREES)

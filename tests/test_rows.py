@@ -305,6 +305,7 @@ def test_members_that_are_none_leave_the_others(
         ("utf16", "this is UTF-16; save it as UTF-8"),
         ("gzip", "this is a gzip archive; unpack it"),
         ("zip", "this is a zip archive; unpack it"),
+        ("parquet", r"this is a Parquet file; `python -c .* > LINES.jsonl` makes lines of it"),
         ("latin", "is not UTF-8|not JSON|is no list"),
         ("empty", "no|empty"),
         ("zeros", "no|not|6 cells"),
@@ -332,6 +333,7 @@ def made(path: Path, kind: str) -> None:
             "utf16": '{"id": "ä"}\n'.encode("utf-16"),
             "gzip": gzip.compress(b'{"id": "x"}\n'),
             "zip": b"PK\x03\x04 and more\n",
+            "parquet": b"PAR1\x15\x04,\x15\n,PAR1",
             "latin": '{"id": "Kardiom\xfcopathie"}\n'.encode("latin-1"),
             "empty": b"",
             "zeros": b"\0" * 400 + b"\n",
@@ -369,6 +371,16 @@ def test_half_a_character_is_named(text: str, field: str | None) -> None:
     with pytest.raises(CaseError, match="half of a character") as caught:
         parse_json(text, file=Path("f"), line=3)
     assert (caught.value.line, caught.value.field) == (3, field)
+
+
+@pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
+def test_a_number_without_end_is_refused_where_it_stands(name: str) -> None:
+    text = f'{{"a": "NaN",\n"b": [1, {name}]}}'
+    with pytest.raises(CaseError, match=f"{name} is no number .write null. at column 10") as caught:
+        parse_json(text, file=Path("x"))
+    assert caught.value.line == 2
+    with pytest.raises(CaseError, match="line 7: not JSON: "):
+        parse_json(text, file=Path("x"), line=7)
 
 
 def test_what_is_told_can_be_printed(tmp_path: Path) -> None:

@@ -345,6 +345,14 @@ def test_outcomes_are_those_of_the_last_evaluation(run: Run) -> None:
     assert run.outcomes("nobody") == []
 
 
+def test_a_failed_episode_that_is_played_again_keeps_the_order_of_doctors(run: Run) -> None:
+    first = [simple(0, k, phase="eval", doctor="one", stage="") for k in (1, 2)]
+    run.write(first)
+    run.write([simple(0, 1, phase="eval", doctor="two", stage="")])
+    run.write(first[:1])
+    assert run.doctors() == ["one", "two"]
+
+
 def test_parquet_holds_every_episode(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workup.runs.parquet._ROWS", 4)
     measures = {"noise": None, "coverage": 0.5}

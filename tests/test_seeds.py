@@ -546,6 +546,19 @@ def test_another_row_of_every_run_is_compared(tmp_path: Path) -> None:
         compared(runs, doctor="a-0")
 
 
+def test_nothing_is_compared_without_a_common_case(tmp_path: Path) -> None:
+    for method, start in (("a", 0), ("b", 100)):
+        for seed in (0, 1):
+            run = made(tmp_path / f"{method}-{seed}", method=method, seed=seed)
+            run.write(example_run.record(k, "trained", 0, seed) for k in range(start, start + 12))
+    told = workup.compare(sorted(tmp_path.iterdir()))
+    assert told["groups"]["b"]["accuracy"]["n"] == 12
+    assert not {"lead", "lead_by_disease"} & told["groups"]["b"].keys()
+    assert "b and a have no case in common: no paired difference." in told["notes"]
+    text = shown(opened(tmp_path))
+    assert "b and a were evaluated on different cases: no paired difference." in text
+
+
 def test_accuracy_by_disease_is_that_of_its_patients(tmp_path: Path) -> None:
     """Some diseases have fewer than ten patients, and are not shown."""
     for method, skill in (("a", "warm start"), ("b", "trained")):

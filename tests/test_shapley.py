@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from exact_shapley import shapley as oracle
 from handmade import CASES, SOURCE, Script, play
 from hypothesis import given
 from hypothesis import strategies as st
 from test_local_policy import letters, qwen
 
 from workup.cases.clinic import open_clinic
-from workup.cases.clinic.shapley import shapley as oracle
 from workup.core.case import Case, Fact, Knowledge, evidence_of
 from workup.core.episode import Message
 from workup.core.errors import WorkupError

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -199,6 +201,32 @@ def test_an_interrupted_one_goes_on_with_the_same_rule(run: Run, tmp_path: Path)
     again = api.resume(run.path)
     assert again.summary["stopping"] == run.summary["stopping"]
     assert [e.measures for e in again.outcomes("greedy information, stopping")] == before
+
+
+def test_a_row_that_has_begun_keeps_its_rule(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of twelve failed calibration episodes none is played again: the threshold would move."""
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+    copy = tmp_path / "copy"
+    shutil.copytree(run.path, copy)
+    with Run.open(copy) as damaged:
+        played = list(damaged.episodes(phase=PHASE))
+        scored = sorted(played, key=lambda each: each.measures["stopping_score"] or 0)
+        lost = [replace(each.episode, ending=Ending.FAILED, reason="x") for each in scored[-12:]]
+        damaged.write(
+            [
+                replace(each, episode=episode, correct=None, measures={})
+                for each, episode in zip(scored[-12:], lost, strict=True)
+            ]
+        )
+        (copy / "summary.json").unlink()
+    rules = []
+    for _ in range(2):
+        rules.append(api.resume(copy).summary["stopping"])
+    assert rules[0] == rules[1]
+    assert (rules[0]["calibrated_on"], rules[0]["failed"]) == (88, 12)
+    assert rules[0]["threshold"] < run.summary["stopping"]["threshold"]
 
 
 @pytest.mark.parametrize(

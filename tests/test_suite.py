@@ -292,6 +292,28 @@ def test_an_interrupted_suite_goes_on(folder: Path, tmp_path: Path, monkeypatch:
         api.resume(copy, seed=3)
 
 
+def test_a_change_of_an_endpoint_goes_to_the_doctors_that_have_it(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "one.yaml").write_text("benchmarks:\n  - " + ONE)
+    with serving(doctor) as server:
+        ends = {name: {"base_url": server.url, "model": name} for name in ("one", "two")}
+        (tmp_path / "workup.yaml").write_text(json.dumps({"endpoints": ends}))
+        monkeypatch.chdir(tmp_path)
+        how: dict[str, Any] = {"evaluation": {"cases": 2}}
+        doctors = ["endpoint:one", "endpoint:two"]
+        path = api.evaluate_suite(doctors, "one.yaml", out="run", quiet=True, **how).path
+        shutil.rmtree(path / "runs" / "a" / "two")
+        run = api.resume(path, endpoints={"one": {"concurrency": 2}})
+        assert len(run.config["changed"]) == 1
+        with pytest.raises(UserError, match=r"no endpoint of this suite 'three'"):
+            api.resume(path, endpoints={"three": {"concurrency": 2}})
+    for name, now in (("one", 2), ("two", 16)):
+        inner = Run.open(path / "runs" / "a" / name).config["endpoints"]
+        assert {end: given["concurrency"] for end, given in inner.items()} == {name: now}
+
+
 # --- pages and comparisons ------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 from waiting import HANG
 
+from workup.cases import jsonl, open_source
 from workup.cli import api
 from workup.core.errors import UserError
 from workup.methods import load
@@ -192,6 +194,24 @@ def test_another_recipe_is_made_anew(change: dict[str, Any], warmed: Run, tmp_pa
     again = api.train("craft", out=tmp_path / "again", **{**WARM, **change})
     assert figures(again, "warm start") == [], "the same once more is taken from the cache"
     assert same(weights(again), weights(run))
+
+
+def test_a_corrected_case_file_is_made_anew(tmp_path: Path) -> None:
+    """Even where no demonstration shows the case."""
+    clinic, path = open_source("clinic:xs"), tmp_path / "mine.jsonl"
+    about: dict[str, Any] = {"items": clinic.items, "diagnoses": clinic.diagnoses}
+    cases = [clinic.train[place] for place in range(40)]
+    made = {**WARM, "cases": f"jsonl:{path}"}
+    for number, expected in enumerate((4, 0, 4)):
+        if number == 2:
+            tested = open_source(f"jsonl:{path}").test[0].id
+            cases = [
+                replace(case, presentation=f"{case.presentation}.") if case.id == tested else case
+                for case in cases
+            ]
+        jsonl.write(cases, path, **about)
+        run = api.train("craft", out=tmp_path / f"{number}", **made)
+        assert len(figures(run, "warm start")) == expected
 
 
 def test_what_does_not_shape_the_weights_shares_the_warm_start(warmed: Run, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ SHORT = {"cases": 12, "width": 3, "iterations": 2, "depth": 2, "encoder": "trigr
 # After this warm start most episodes search or ask something.
 SMALL: dict[str, Any] = {
     "tiny": {"width": 32},
-    "sft": {"steps": 60, "batch": 8, "lr": 0.01},
+    "sft": {"steps": 30, "batch": 8, "lr": 0.01},
     "steps": 1,
     "batch": 4,
     "group": 3,

@@ -50,6 +50,9 @@ BOM = b"\xef\xbb\xbf"
 _NO_TEXT = {
     b"PK\x03\x04": "a zip archive; unpack it and give the file inside",
     b"\x1f\x8b": "a gzip archive; unpack it and give the file inside",
+    b"PAR1": "a Parquet file; `python -c 'import json, pyarrow.parquet as p; "
+    '[print(json.dumps(row, default=str)) for row in p.read_table("FILE").to_pylist()]\' '
+    "> LINES.jsonl` makes lines of it",
     b"\xff\xfe": "UTF-16; save it as UTF-8",
     b"\xfe\xff": "UTF-16; save it as UTF-8",
 }
@@ -57,6 +60,8 @@ _ARRAY = re.compile(r"\[\s*\{")
 _DELIMITER = re.compile(r"[,;\t|]")
 _LOOKED_AT = 20  # lines after the first in which a table has no JSON
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes one
+# a string, or a number that is none in JSON
+_ENDLESS = re.compile(r'"(?:[^"\\]++|\\.)*+"|(NaN|-?Infinity)', re.DOTALL)
 _HELD_OUT_IN = 5  # one group in five is held out
 
 
@@ -246,9 +251,10 @@ def text_of(raw: bytes, path: Path, number: int | None) -> str:
 def parse_json(text: str, *, file: Path, line: int | None = None, unique: bool = False) -> Any:
     """The JSON value in `text`.
 
-    Raises CaseError, also where it is nested too deeply for the parser, and where a text in it
-    holds a lone surrogate: half of a character, which no file and no tokenizer can take. With
-    `unique` also for a key that stands twice in an object, where JSON's readers take the last.
+    Raises CaseError, also where it is nested too deeply for the parser, for NaN and Infinity, and
+    where a text in it holds a lone surrogate: half of a character, which no file and no tokenizer
+    can take. With `unique` also for a key that stands twice in an object, where JSON's readers take
+    the last.
     """
     twice: list[str] = []
 
@@ -258,8 +264,12 @@ def parse_json(text: str, *, file: Path, line: int | None = None, unique: bool =
             twice.extend(key for key, count in Counter(k for k, _ in pairs).items() if count > 1)
         return made
 
+    def endless(name: str) -> float:
+        at = next(found.start() for found in _ENDLESS.finditer(text) if found[1])
+        raise json.JSONDecodeError(f"{name} is no number (write null)", text, at)
+
     try:
-        value = json.loads(text, object_pairs_hook=once if unique else None)
+        value = json.loads(text, object_pairs_hook=once if unique else None, parse_constant=endless)
         halved = _halved(value) if _SURROGATE.search(text) else None
     except json.JSONDecodeError as error:
         where = line if line is not None else error.lineno

@@ -21,8 +21,10 @@ _FILLERS = (
 )
 _EMPTY = frozenset(_FILLERS.split())
 _WORD = re.compile(r"[a-z0-9]+(?:\.[0-9]+)?")
-_MARK = re.compile(r"(?:[-*•#+]+|\d{1,2}[.)](?=\s))\s*")
-_HEADING = re.compile(r"[A-Z][A-Za-z /&()-]{0,40}:")
+# A minus or plus before a number or word is a sign: "-2.8", "+JVD". Before a blank it marks a list.
+_MARK = re.compile(r"(?:[*•#]+|[-+*•#]+(?=\s|$)|\d{1,2}[.)](?=\s))\s*")
+# what begins a paragraph of its own: a heading, and a word with a sign, as in a list
+_HEADING = re.compile(r"[A-Z][A-Za-z /&()-]{0,40}:|[-+]++(?!\.?\d)")
 _END = re.compile(r"(?<=[.!?]) (?=[A-Z0-9\"“(\[_])")
 # a full stop after an initial, one of these words or the number of a list does not end a sentence
 _ABBREVIATED = re.compile(r"(?<!\w)(?:[A-Z]|Dr|Mr|Mrs|Ms|St|vs|Vs|No|approx|e\.g|i\.e|cf)\.$")

@@ -3,6 +3,9 @@
 Beside `NAME.jsonl` there may be a `NAME.source.json` with what holds for all cases: the items that
 can be asked for, and the closed list of diagnoses. Without it, the items are those that the facts
 name, and answers are open.
+
+Patients of one publication (`truth.extra.publications`) are on one side of the split, and so are
+equal ones.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
-from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +39,7 @@ from workup.cases.files import (
     read_object,
 )
 from workup.cases.lines import CaseLines
+from workup.cases.publications import Groups, publications
 from workup.cases.rows import Filled, RowErrors
 from workup.core.case import (
     LONGEST_ENTITY,
@@ -52,6 +55,7 @@ from workup.core.case import (
 from workup.core.disk import whole_file
 from workup.core.errors import CaseError, UserError
 from workup.core.leaks import Mask
+from workup.core.text import digest, normalise
 
 EXAMPLE = "jsonl:cases.jsonl"
 FIELDS = ("presentation diagnosis",)
@@ -188,26 +192,34 @@ def schema() -> dict[str, Any]:
 def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FILE` or `FILE#all`. Raises UserError, and CaseError where no line is a case."""
     file = CaseLines.named("jsonl", rest, split, "cases.jsonl")
-    path, seen = file.path, _Seen()
+    path, seen, together = file.path, _Seen(), _Together(file)
+    sidecar = _read_sidecar(path)
+    listed = _SidecarNames(sidecar, sidecar_of(path).name)
 
     def read(row: dict[str, Any], line: int) -> CaseLine:
         seen.restricted |= row.get("restricted") is True  # even where the line is no case
         case = checked(CaseLine, row, file=path, line=line)
         errors.once(case.id, file=path, line=line)
+        faults = (*listed.lacking(case), *_unfit_options(case))
+        if faults:
+            first, *others = (CaseError(what, file=path, line=line, field=f) for f, what in faults)
+            first.others = tuple(others)
+            raise first
         return case
 
     for line, case in file.read(errors, read, unique=True):
-        file.keep(line, case.id)
+        again = together.keep(line, case)
         seen.add(case)
         if not case.truth.facts and not case.question:
             silent = "there is no hidden finding, so nothing to ask for."
             field = "truth.facts"
             errors.remark(silent, file=path, line=line.number, field=field, noted=False)
-        for field, problem in seen.odd(case):
+        for field, problem in (*seen.odd(case), *listed.unlisted(case), *again):
             errors.remark(problem, file=path, line=line.number, field=field)
+    together.divide()
     if not len(file):
         raise errors.nothing(CaseError("holds no case.", file=path))
-    return _source(f"jsonl:{rest}", file, seen)
+    return _source(f"jsonl:{rest}", file, seen, sidecar)
 
 
 @lru_cache(maxsize=1 << 10)  # many cases have the same few diagnoses
@@ -230,23 +242,19 @@ class _Seen:
         self.items: dict[str, Kind] = {}
         self.texts: dict[str, None] = {}
         self.restricted = False
-        self._patients: set[bytes] = set()
 
     def odd(self, case: CaseLine) -> Iterator[tuple[str, str]]:
-        """Field and remark, where a case tells its diagnosis or is an earlier one once more."""
+        """Field and remark, where a case tells its diagnosis or has an option twice."""
         truth = case.truth
         named = _named(truth.diagnosis, *truth.aliases)
+        if len(set(case.options)) < len(case.options):  # as in published sets
+            yield "options", "two options are the same."
         if named(case.presentation):
             yield "presentation", "it names the diagnosis."
         for field, facts in (("given", case.given), ("truth.facts", truth.facts)):
             for place, fact in enumerate(facts):
                 if named(f"{fact.item}\n{fact.text}"):
                     yield f"{field}.{place}", "it names the diagnosis."
-        patient = case.model_dump_json(exclude={"id", "provenance"})
-        digest = blake2b(patient.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        if digest in self._patients:
-            yield "", "the same patient stands in an earlier row, under another id."
-        self._patients.add(digest)
 
     def add(self, case: CaseLine) -> None:
         for fact in (*case.given, *case.truth.facts):
@@ -256,10 +264,97 @@ class _Seen:
                 self.texts[fact.text] = None
 
 
-def _source(name: str, file: CaseLines, seen: _Seen) -> Source:
+class _Together:
+    """Keeps cases so that equal ones and those of one publication are on one side of the split."""
+
+    def __init__(self, file: CaseLines) -> None:
+        self._file, self._first = file, dict[bytes, str]()  # digest of a patient → its first id
+        self._groups, self._published = Groups(), list[tuple[Line, str]]()
+
+    def keep(self, line: Line, case: CaseLine) -> Sequence[tuple[str, str]]:
+        """The line is this case. Field and remark where it is an earlier one once more."""
+        patient = case.model_dump_json(exclude={"id", "provenance"})
+        first = self._first.setdefault(digest(patient), case.id)
+        if case.truth.extra and (own := publications(_case(case))):
+            self._groups.join(own)
+            self._published.append((replace(line, text=""), min(own)))
+        else:
+            self._file.keep(line, first)
+        again = "", "the same patient stands in an earlier row, under another id."
+        return [again] if first != case.id else []
+
+    def divide(self) -> None:
+        """Keeps what has publications: which of these belong together is known at the end."""
+        for line, own in self._published:
+            self._file.keep(line, self._groups.of(own))
+
+
+class _SidecarNames:
+    """What the cases of a file may name, where its sidecar lists it."""
+
+    def __init__(self, sidecar: _Sidecar | None, beside: str) -> None:
+        items = sidecar.items if sidecar else []
+        self._beside, self._items = beside, frozenset(item.name for item in items)
+        self._diagnoses = frozenset(sidecar.diagnoses if sidecar else ())
+        # names in the form in which requests are compared → the name that is listed
+        self._called = {normalise(s): item.name for item in items for s in item.synonyms}
+        self._called |= {normalise(item.name): item.name for item in items}
+        self._named = {normalise(name): name for name in self._diagnoses}
+
+    def lacking(self, case: CaseLine) -> Iterator[tuple[str, str]]:
+        """Field and problem, where a case names what is listed under another name or not at all.
+
+        An item that is not listed is none: it is found as free text (see `unlisted`). Under another
+        name it could not be found, since a request means the listed item.
+        """
+        truth = case.truth
+        if self._diagnoses and truth.diagnosis not in self._diagnoses:
+            near = self._named.get(normalise(truth.diagnosis), "")
+            meant = f" Did you mean '{near}'?" if near else ""
+            what = f"'{truth.diagnosis}' is not among the diagnoses of {self._beside}.{meant}"
+            yield "truth.diagnosis", what
+        for field, facts in (("given", case.given), ("truth.facts", truth.facts)):
+            for place, fact in enumerate(facts):
+                near = self._called.get(normalise(fact.item), "") if fact.item else ""
+                if near and fact.item not in self._items:
+                    what = f"{self._beside} has no item '{fact.item}'. Did you mean '{near}'?"
+                    yield f"{field}.{place}.item", what
+
+    def unlisted(self, case: CaseLine) -> Iterator[tuple[str, str]]:
+        """Field and remark, where the item of a hidden finding is not listed."""
+        for place, fact in enumerate(case.truth.facts):
+            if self._items and fact.item and fact.item not in self._items:
+                what = f"{self._beside} does not list its item: it is found as free text alone."
+                yield f"truth.facts.{place}.item", what
+
+
+def _unfit_options(case: CaseLine) -> Iterator[tuple[str, str]]:
+    """Field and problem, where an option is blank, or the truth is none of them."""
+    if not case.options:
+        return
+    if "" in case.options:
+        yield "options", "an option is blank."
+    extra, name = case.truth.extra, case.truth.diagnosis
+    told = extra.get("right") if isinstance(extra, dict) else None
+    if isinstance(told, list):
+        missing = [right for right in told if right not in case.options]
+    else:
+        forms = set(map(normalise, case.options))
+        single = normalise(name) in forms
+        missing = [] if single else [r for r in name.split("; ") if normalise(r) not in forms]
+    if missing:
+        yield "options", f"the right answer '{missing[0]}' is none of them."
+
+
+def _source(name: str, file: CaseLines, seen: _Seen, sidecar: _Sidecar | None) -> Source:
     path = file.path
     sidecar = _read_sidecar(path)
-    items = [_item(item) for item in sidecar.items] if sidecar else _named_items(seen)
+    items = (
+        [_item(item) for item in sidecar.items]
+        if sidecar
+        else [Item(name, name, f"{name}: not recorded.", k) for name, k in seen.items.items()]
+    )
+    wording = [phrase for item in items for phrase in (item.name, item.normal)]
     diagnoses = tuple(sidecar.diagnoses) if sidecar else ()
     texts = tuple(seen.texts) if items and len(seen.texts) <= _PHRASES else ()
     train, test = file.cases(lambda row, _: _case(checked(CaseLine, row, file=path)))
@@ -269,20 +364,13 @@ def _source(name: str, file: CaseLines, seen: _Seen) -> Source:
         test=test,
         items=tuple(items),
         diagnoses=diagnoses,
-        phrases=_phrases(items, diagnoses, texts),
+        phrases=tuple(dict.fromkeys([*wording, *texts, *diagnoses])),
         notes=()
         if sidecar
         else (f"No {sidecar_of(path).name}: items are those that facts name, answers are open.",),
         restricted=seen.restricted,
         undivided=True,
     )
-
-
-def _phrases(
-    items: Sequence[Item], diagnoses: Sequence[str], texts: Sequence[str]
-) -> tuple[str, ...]:
-    wording = [phrase for item in items for phrase in (item.name, item.normal)]
-    return tuple(dict.fromkeys([*wording, *texts, *diagnoses]))
 
 
 def sidecar_of(path: Path) -> Path:
@@ -295,23 +383,46 @@ def _read_sidecar(path: Path) -> _Sidecar | None:
     if not beside.is_file():
         return None
     sidecar = checked(_Sidecar, read_object(beside, unique=True), file=beside)
-    names = {item.name for item in sidecar.items}
-    if len(names) < len(sidecar.items):
-        raise CaseError("two items have the same name.", file=beside, field="items")
-    if orphan := next(
-        (item for item in sidecar.items if item.parent is not None and item.parent not in names),
-        None,
-    ):
-        raise CaseError(
-            f"the parent '{orphan.parent}' of '{orphan.name}' is no item.",
-            file=beside,
-            field="items",
-        )
+    for field, problem in (*_shared_names(sidecar), *_unfit_parents(sidecar.items)):
+        raise CaseError(problem, file=beside, field=field)
     return sidecar
 
 
-def _named_items(seen: _Seen) -> list[Item]:
-    return [Item(name, name, f"{name}: not recorded.", kind) for name, kind in seen.items.items()]
+def _shared_names(sidecar: _Sidecar) -> Iterator[tuple[str, str]]:
+    """Field and problem, where a name means two items, or a diagnosis stands twice."""
+    items, places = sidecar.items, dict[str, int]()
+    for place, item in enumerate(items):
+        if (other := places.setdefault(item.name.casefold(), place)) != place:
+            what = f"two items have the same name: '{items[other].name}', '{item.name}'."
+            yield f"items.{place}.name", what
+    for place, item in enumerate(items):
+        for number, synonym in enumerate(item.synonyms):
+            if (other := places.setdefault(synonym.casefold(), place)) != place:
+                what = f"'{synonym}' is also a name of the item '{items[other].name}'."
+                yield f"items.{place}.synonyms.{number}", what
+    seen: set[str] = set()
+    for place, name in enumerate(map(str.casefold, sidecar.diagnoses)):
+        if name in seen:
+            yield f"diagnoses.{place}", f"'{sidecar.diagnoses[place]}' stands there twice."
+        seen.add(name)
+
+
+def _unfit_parents(items: Sequence[ItemLine]) -> Iterator[tuple[str, str]]:
+    """Field and problem, where a parent is no item, or an item is above itself."""
+    over, sound = {item.name: item.parent for item in items}, set[str]()
+    for place, item in enumerate(items):
+        way: dict[str, None] = {}
+        name: str | None = item.name
+        while name is not None and name not in sound:
+            if name in way:
+                yield f"items.{place}.parent", f"'{name}' is above itself: {' < '.join(way)}."
+                break
+            way[name] = None
+            if (parent := over[name]) is not None and parent not in over:
+                yield f"items.{place}.parent", f"the parent '{parent}' of '{name}' is no item."
+                break
+            name = parent
+        sound |= way.keys()
 
 
 def _item(item: ItemLine) -> Item:

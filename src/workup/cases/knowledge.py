@@ -307,15 +307,6 @@ class TabularKnowledge:
     def diagnoses(self) -> Sequence[str]:
         return self._diagnoses
 
-    @property
-    def items(self) -> Sequence[str]:
-        """Every item that has a table."""
-        return tuple(self._tables)
-
-    def known(self, evidence: Evidence) -> dict[str, Answer]:
-        """The part of `evidence` whose items have tables."""
-        return {item: answer for item, answer in evidence.items() if item in self._tables}
-
     def posterior(self, evidence: Evidence) -> list[float]:
         """P(diagnosis | evidence), in the order of `diagnoses`."""
         return _listed(self._weights(self._consistent(evidence)) @ self._of)
@@ -384,16 +375,6 @@ class TabularKnowledge:
         ratios = np.maximum(chances[:, 0], FLOOR) / np.maximum(chances[:, 1], FLOOR)
         ratios[[item in evidence for item in findings]] = 1.0
         return _listed(ratios)
-
-    def likelihood_ratio(
-        self, item: str, answer: Answer, diagnosis: str, evidence: Evidence
-    ) -> float:
-        """`likelihood_ratios` of a single finding."""
-        return self.likelihood_ratios({item: answer}, diagnosis, evidence)[0]
-
-    def criticality(self, item: str, answer: Answer, diagnosis: str, evidence: Evidence) -> int:
-        """ψ(f | d*, o_0) of CR-4, with o_0 as `evidence`."""
-        return grade(self.likelihood_ratio(item, answer, diagnosis, evidence))
 
     def _consistent(self, evidence: Evidence) -> dict[str, Answer]:
         """The evidence without positive answers below an ancestor known to be normal."""

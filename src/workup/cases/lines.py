@@ -67,7 +67,9 @@ class CaseLines:
     def cases(self, make: Callable[[dict[str, Any], int], Case]) -> tuple[Lazy[Case], Lazy[Case]]:
         """The cases to train on and those to test on; `make` has a line's object and offset."""
 
-        def side(offsets: array[int]) -> Lazy[Case]:
+        def side(kept: array[int]) -> Lazy[Case]:
+            offsets = array("Q", sorted(kept))  # the order of the lines, whenever they were kept
+
             def case(i: int) -> Case:
                 text = line_at(self.path, offsets[i])
                 return make(parse_object(text, file=self.path, line=None), offsets[i])

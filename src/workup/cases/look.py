@@ -83,7 +83,8 @@ def _spread(source: Source, sample: Sequence[Case]) -> list[str | Text]:
     names = [_short(name) for name, _ in top]
     width = max(map(cell_len, names), default=0)
     rows: list[str | Text] = [
-        f"  {set_cell_size(name, width)} {count / total:6.1%} {_bar(count / top[0][1])}"
+        f"  {set_cell_size(name, width)} {count / total:6.1%} "
+        + "█" * max(1, round(count / top[0][1] * _BAR))
         for name, (_, count) in zip(names, top, strict=True)
     ]
     return head + rows + ([f"  {'all others'.ljust(width)} {rest / total:6.1%}"] if rest else [])
@@ -98,10 +99,6 @@ def _short(name: str) -> str:
 def _indented(text: str, by: int = 2) -> str:
     """Every line of a text that a file wrote, further in."""
     return "\n".join(" " * by + line for line in text.split("\n"))
-
-
-def _bar(share: float) -> str:
-    return "█" * max(1, round(share * _BAR))
 
 
 def _facts(sample: Sequence[Case]) -> list[str | Text]:

@@ -133,8 +133,12 @@ class _Document:
         end = self._end(self.start)
         if end is None or self._skip(end) < len(self.text):
             return end is None and self.path.suffix == ".json"
+        if under and self._find(under):
+            return True
         value = _member(self.text, self.start + 1).value
-        return self.text[value : value + 1] == b"{" or bool(under and self._find(under))
+        # one line whose first member alone is an object is a file of one row
+        row = self.path.suffix == ".jsonl" and self.text.find(b"\n", self.start, end) < 0
+        return self.text[value : value + 1] == b"{" and not (row and self._mixed())
 
     def members(self, under: str) -> Iterator[Piece | CaseError]:
         """The objects of the outermost array or object, or of the array named `under`.
@@ -185,6 +189,15 @@ class _Document:
             )
         except CaseError as error:
             return error
+
+    def _mixed(self) -> bool:
+        """Whether a member of the outermost object is no object."""
+        at: int | None = self.start + 1
+        while at is not None and (member := _member(self.text, at)).key:
+            if self.text[member.value : member.value + 1] != b"{":
+                return True
+            at = self._end(member.value)
+        return False
 
     def _find(self, name: str) -> int | None:
         """Where the array called `name` begins in the outermost object."""
@@ -257,7 +270,10 @@ class _Lines:
         self._length += line.length
         if self._length > LINE_LIMIT and len(self.taken) > 1:
             problem = f"the record that begins here is longer than {LINE_LIMIT:,} bytes."
-            raise CaseError(problem, file=self.path, line=self.taken[0].number)
+            self.broken = self.broken or CaseError(
+                problem, file=self.path, line=self.taken[0].number
+            )
+            raise csv.Error(problem)
         return line.text
 
     def begin(self) -> None:
@@ -279,26 +295,24 @@ def csv_records(lines: Iterator[Raw], path: Path) -> Iterator[CsvRecord | CaseEr
     """The records of a CSV file without blank ones; one that is not CSV or not UTF-8 is its error.
 
     A quoted cell may hold line breaks. After a record that is no CSV, reading goes on with the line
-    after its first one.
+    after its first one. What `lines` raises ends it.
     """
     source = _Lines(lines, path)
     reader = csv.reader(source, strict=True)
     while True:
         source.begin()
-        problem: Exception | None = None
+        problem: csv.Error | None = None
         try:
             cells = next(reader, None)
             if cells is None:
                 return
-        except (csv.Error, CaseError) as error:
+        except csv.Error as error:
             problem = error
             source.back()
         if source.broken:
             yield source.broken
-        elif isinstance(problem, csv.Error):
+        elif problem:
             yield CaseError(f"not CSV: {problem}.", file=path, line=source.taken[0].number)
-        elif isinstance(problem, CaseError):
-            yield problem
         elif cells and any(cells):
             yield CsvRecord(cells, source.taken)
 

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypedDict
 from unicodedata import normalize
@@ -26,6 +25,7 @@ from workup.core.case import Case, Source, Truth
 from workup.core.errors import CaseError, UserError, unknown
 from workup.core.lazy import Lazy
 from workup.core.leaks import WITHHELD
+from workup.core.text import digest
 
 SPLIT = "split"
 PARTS = ("train", "dev", "test")
@@ -182,8 +182,8 @@ class _Index:
             group = row.group or row.case.id
             self.held.append(held_out(split, group))
             self.masked.append(row.masked)
-            self.digest.append(int.from_bytes(_digest(row.case.id, size=8)))
-            self.group.append(int.from_bytes(_digest(group, size=8)))
+            self.digest.append(int.from_bytes(digest(row.case.id)))
+            self.group.append(int.from_bytes(digest(group)))
 
     def sides(self, view: str) -> tuple[np.ndarray, np.ndarray]:
         """The entries to train on and those to test on, each id once.
@@ -357,11 +357,7 @@ def row_of(piece: Piece, file: File) -> dict[str, Any]:
 
 def content_id(*texts: str) -> str:
     """A stable id where a set has none: 16 hexadecimal digits of the texts' hash."""
-    return _digest("\n".join(texts), size=8).hex()
-
-
-def _digest(text: str, size: int) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
+    return digest("\n".join(texts)).hex()
 
 
 def choice(options: dict[str, str], right: str) -> tuple[tuple[str, ...], Truth] | Dropped:

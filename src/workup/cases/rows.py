@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, TypeVar
@@ -12,6 +11,7 @@ from pydantic import AfterValidator
 
 from workup.core.case import Case
 from workup.core.errors import CaseError, UserError, printable
+from workup.core.text import digest
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -85,13 +85,11 @@ class RowErrors:
         plain = id.strip()
         if not plain:
             raise CaseError("is blank.", file=file, line=line, field="id")
-        digest = int.from_bytes(
-            blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        )
-        if digest in self._ids:
+        mark = int.from_bytes(digest(plain))
+        if mark in self._ids:
             problem = "stands in an earlier row too; ids must be unique."
             raise CaseError(problem, file=file, line=line, field="id", got=plain[:60])
-        self._ids.add(digest)
+        self._ids.add(mark)
 
     def nothing(self, otherwise: UserError) -> UserError:
         """The error of a source without a case: what its first bad row lacks.

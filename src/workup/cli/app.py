@@ -11,6 +11,7 @@ import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,6 +37,7 @@ from workup.core.errors import BudgetError, UserError, WorkupError
 from workup.core.extras import explained
 
 INTERRUPTED = 130
+NO_OPTIONS: Mapping[str, str] = {}
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -167,6 +169,7 @@ def train(
     from workup.runs import settings
 
     given = {"method": method, **_given(cases=cases, policy=policy)}
+    _refuse_idle(words, given)
     read = settings.with_user_config(
         settings.Settings, {**settings.read(words or (), config), **given}
     )
@@ -200,6 +203,7 @@ def cluster(
 
     place = {"nodes": nodes, "gpus_per_node": gpus_per_node}
     given = {"method": method, "engine": "verl", **_given(cases=cases, policy=policy)}
+    _refuse_idle(words, given | {f"verl.{name}": count for name, count in place.items()})
     typed = settings.merge(settings.read(words or (), config), {**given, "verl": place})
     read = settings.with_user_config(settings.Settings, typed)
     out = out or _free(f"{method.split(':')[-1]}-{read.cases}")
@@ -274,6 +278,7 @@ def evaluate(
 
     more = [word for word in words or () if "=" not in word] if suite is not None else []
     settled = [word for word in words or () if word not in more]
+    _refuse_idle(settled, _given(policy=policy, cases=cases, **{"evaluation.samples": repeats}))
     values = {**settings.read(settled, config), **_given(cases=cases)}
     if repeats is not None:
         values = settings.merge(values, {"evaluation": {"samples": repeats}})
@@ -283,8 +288,7 @@ def evaluate(
         return
     if data is not None or partial:
         raise UserError("--data and --partial belong to a suite: name one, as in --suite medr3")
-    values["policy"] = policy
-    read, notes = loop.completed(values)
+    read, notes = loop.completed({**values, "policy": policy})
     out = out or _free(f"evaluate-{Path(policy).name}-{read.cases}")
     with live.show(as_json=as_json) as view:
         for note in notes:
@@ -491,6 +495,8 @@ def play(
     if is_run(Path(source)):
         known = Run.open(source).config.get("cases")
         raise UserError(f"{source} is a run: type workup play {known} --against {source}")
+    options = {"seed": "--seed", "split": "--split", "policy": "--against"}
+    _refuse_idle(words, {"cases": source}, options)
     policy = resolve(str(against) if against else "random doctor")
     opened, _ = open_unseen(source, [policy], split)
     given = build(PolicySettings, {**read(words or ()), "policy": policy.name, "cases": source})
@@ -539,6 +545,18 @@ def _play_suite(asked: Any, out: Path, as_json: bool) -> None:
 
 def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _refuse_idle(
+    words: Sequence[str] | None, given: Mapping[str, Any], options: Mapping[str, str] = NO_OPTIONS
+) -> None:
+    """Raises UserError for a typed setting that is `given` already, or is typed as an option."""
+    for word in words or ():
+        name, _, value = word.partition("=")
+        if name in given:
+            raise UserError(f"'{word}' would change nothing: it is {given[name]} already")
+        if name in options:
+            raise UserError(f"'{word}' would change nothing: type {options[name]} {value}")
 
 
 def _free(name: str) -> Path:

@@ -112,7 +112,8 @@ def _range(member: Mapping[str, Any]) -> str:
         "below": "exclusiveMaximum",
         "to": "maximum",
     }
-    limits = [f"{word} {member[limit]:g}" for word, limit in bounds.items() if limit in member]
+    found = [(word, member[limit]) for word, limit in bounds.items() if limit in member]
+    limits = [f"{word} {limit:{'g' if limit < 1e6 else ','}}" for word, limit in found]
     return " ".join([KINDS[member.get("type", "object")], *limits])
 
 

@@ -1,17 +1,50 @@
-"""The base classes of what somebody types, a file holds or a model answers: no field is unknown."""
+"""The base classes of what somebody types, a file holds or a model answers.
+
+No field is unknown, and every number is finite: no JSON holds another, nor does config.yaml.
+"""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class ClosedModel(BaseModel):
-    """A model that refuses fields it does not have."""
+    """A model that refuses fields it does not have, and numbers that are not finite."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class FrozenModel(ClosedModel):
     """A model that refuses unknown fields, and stays as it was made."""
 
     model_config = ConfigDict(frozen=True)
+
+
+def first_problem(error: ValidationError) -> tuple[str, str]:
+    """The dotted name of the first field that does not fit, and what pydantic says of it.
+
+    The name is empty where the whole does not fit.
+    """
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return ".".join(map(str, first["loc"])), first["msg"]
+
+
+def siblings(model: type[BaseModel], where: Sequence[str]) -> list[str]:
+    """The full names of every field beside the one at `where`.
+
+    A part that is no field is a key of a mapping.
+    """
+    inner: Any = model
+    for part in where[:-1]:
+        if part in inner.model_fields:
+            annotation = inner.model_fields[part].annotation
+            options = (annotation, *getattr(annotation, "__args__", ()))
+            inner = next(
+                option
+                for option in options
+                if isinstance(option, type) and issubclass(option, BaseModel)
+            )
+    return [".".join((*where[:-1], name)) for name in inner.model_fields]

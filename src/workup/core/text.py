@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 
 THINK = "think"
 # Control tokens of chat templates: <|im_end|>, <|eot_id|>, and the full-width bars that some
@@ -95,8 +96,14 @@ class Blocks:
 
 
 @lru_cache(maxsize=64)
-def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
+def any_tag(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Opening and closing tags of these names, and of a thought."""
     return re.compile(rf"<(/?)({'|'.join(map(re.escape, (*names, THINK)))})>")
+
+
+def digest(text: str) -> bytes:
+    """The BLAKE2b digest, 8 bytes, of a text of any characters, halves of one included."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
 def control_tokens(text: str) -> int:
@@ -113,7 +120,7 @@ def blocks(text: str, tags: Sequence[str]) -> Blocks:
     from it, a closing tag of another name abandons it too; each tag that is part of no block is one
     error. Linear in `len(text)`; never raises.
     """
-    pattern = _tags(tuple(tags))
+    pattern = any_tag(tuple(tags))
     thought, closed, rest = text.partition(f"</{THINK}>")
     errors = control_tokens(text)
     if closed:
@@ -122,23 +129,31 @@ def blocks(text: str, tags: Sequence[str]) -> Blocks:
         )
     else:
         thought, rest = "", text
-    found, strays = _scan(rest, pattern, len(thought) + len(closed))
+    found, strays = scanned(rest, pattern, len(thought) + len(closed))
     return Blocks(found, errors + strays)
 
 
-def _scan(text: str, pattern: re.Pattern[str], offset: int) -> tuple[tuple[Block, ...], int]:
+def scanned(
+    text: str, tags: re.Pattern[str], offset: int = 0, *, thoughts: bool = False
+) -> tuple[tuple[Block, ...], int]:
+    """The complete blocks of `text` in order, and how many of `tags` belong to none.
+
+    No block contains a tag: an opening tag abandons the open block and takes over from it, a
+    closing tag of another name abandons it too. With `thoughts` a thought is a block, and the one
+    that begins the text may lack its opening tag, since some chat templates write it.
+    """
     found: list[Block] = []
     opened: re.Match[str] | None = None
     errors = 0
-    for tag in pattern.finditer(text):
+    for count, tag in enumerate(tags.finditer(text)):
         if not tag[1]:
             errors += opened is not None
             opened = tag
-        elif opened is not None and opened[2] == tag[2] != THINK:
+        elif opened is not None and opened[2] == tag[2] and (thoughts or tag[2] != THINK):
             content = text[opened.end() : tag.start()]
             found.append(Block(tag[2], content, offset + opened.start(), offset + tag.end()))
             opened = None
-        else:
+        elif count or not thoughts or tag[2] != THINK:
             errors += 1 + (opened is not None)
             opened = None
     return tuple(found), errors + (opened is not None)

@@ -9,6 +9,7 @@ examinations.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Literal
@@ -238,26 +239,17 @@ class EvidenceSeeking(Encounter):
 
     role_names = ROLES
 
-    def __init__(
-        self,
-        source: Source,
-        settings: Settings,
-        *,
-        rages: ExamSimulator | None = None,
-        ranking: Assessor[RankingQuestion, RankingVerdict] | None = None,
-        examining: Assessor[Ordered, Appraised] | None = None,
-        interpreter: Interpreter | None = None,
-    ) -> None:
+    def __init__(self, source: Source, settings: Settings) -> None:
         super().__init__(settings.max_turns)
         self.matcher: Matcher = settings.matcher(source.items)
-        self.interpreter = interpreter
+        self.interpreter: Interpreter | None = None
         self.settings, self.source = settings, source
-        self.rages = rages or ExamSimulator(source, settings.rages)
+        self.rages = ExamSimulator(source, settings.rages)
         exact = ExactRanking.of(source.diagnoses)
         self.catalogue = exact.catalogue
         self._group = _everything(exact, source.diagnoses) if settings.vague else ""
-        self.ranking = ranking or exact
-        self.examining = examining or ExactExaminations()
+        self.ranking: Assessor[RankingQuestion, RankingVerdict] = exact
+        self.examining: Assessor[Ordered, Appraised] = ExactExaminations()
         self._rankings = Rankings.over(settings.index)
         self._tell = Withholding(source.items, source.diagnoses)
         self._items = {self.rages.canonical(item.name): item for item in reversed(source.items)}
@@ -412,32 +404,16 @@ class EvidenceSeeking(Encounter):
 
         Two judge for the reward, a "simulator" writes results, an "interpreter" reads orders.
         """
-        ranking, examining = models.get(RANKING), models.get(EXAMINING)
-        simulator, reading = models.get(SIMULATOR), models.get(INTERPRETER)
-        return self.with_parts(
-            rages=self.rages.with_model(simulator) if simulator else None,
-            ranking=RankingJudge(ranking) if ranking else None,
-            examining=ExaminationJudge(examining) if examining else None,
-            interpreter=Interpreter(reading) if reading else None,
-        )
-
-    def with_parts(
-        self,
-        *,
-        rages: ExamSimulator | None = None,
-        ranking: Assessor[RankingQuestion, RankingVerdict] | None = None,
-        examining: Assessor[Ordered, Appraised] | None = None,
-        interpreter: Interpreter | None = None,
-    ) -> EvidenceSeeking:
-        """This environment with other parts; those that are not named stay."""
-        return EvidenceSeeking(
-            self.source,
-            self.settings,
-            rages=rages or self.rages,
-            ranking=ranking or self.ranking,
-            examining=examining or self.examining,
-            interpreter=interpreter or self.interpreter,
-        )
+        other = copy(self)
+        if SIMULATOR in models:
+            other.rages = self.rages.with_model(models[SIMULATOR])
+        if RANKING in models:
+            other.ranking = RankingJudge(models[RANKING])
+        if EXAMINING in models:
+            other.examining = ExaminationJudge(models[EXAMINING])
+        if INTERPRETER in models:
+            other.interpreter = Interpreter(models[INTERPRETER])
+        return other
 
     # --- training ---
 
@@ -545,12 +521,7 @@ def open(source: Source, settings: Settings) -> EvidenceSeeking:
 
 def seeking(environment: Environment) -> EvidenceSeeking:
     """`environment` itself. Raises UserError where it is another one."""
-    return fitting(
-        environment,
-        EvidenceSeeking,
-        "this method is paid for ranked lists; leave out environment.name, or type "
-        "environment=evidence",
-    )
+    return fitting(environment, EvidenceSeeking, "ranked lists", "evidence")
 
 
 def _everything(exact: ExactRanking, diagnoses: Sequence[str]) -> str:

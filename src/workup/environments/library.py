@@ -196,9 +196,4 @@ def open(source: Source, settings: Settings) -> Library:
 
 def library_of(environment: Environment) -> Library:
     """`environment`. Raises UserError where it is no library."""
-    return fitting(
-        environment,
-        Library,
-        "this method is paid for searches in a library; leave out environment.name, or type "
-        "environment=library or environment=inquiry",
-    )
+    return fitting(environment, Library, "searches in a library", "library", "inquiry")

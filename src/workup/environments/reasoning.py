@@ -237,9 +237,4 @@ def _phrases(library: SourceLibrary, statements: Iterable[str]) -> tuple[str, ..
 
 def reasoning_of(environment: Environment) -> Reasoning:
     """`environment`. Raises UserError where it is another one."""
-    return fitting(
-        environment,
-        Reasoning,
-        "this method is paid for a thought with searches in it; leave out environment.name, or "
-        "type environment=reasoning",
-    )
+    return fitting(environment, Reasoning, "a thought with searches in it", "reasoning")

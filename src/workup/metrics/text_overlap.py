@@ -30,22 +30,13 @@ def bleu(answer: str, references: Sequence[str]) -> float:
 
     It is sentence BLEU: the mean is geometric, n ≤ 4, with exponential smoothing of empty
     precisions. Answers of fewer than four words use the orders they have. The mean over answers is
-    not the corpus BLEU: see `corpus_bleu`.
+    not the corpus BLEU, which adds counts before it divides.
     """
     if not answer.strip():
         return 0.0
-    scorer = _bleu(_chinese(answer, *references), effective_order=True)
-    return _share(scorer.sentence_score(answer[:LONGEST], [text[:LONGEST] for text in references]))
-
-
-def corpus_bleu(answers: Sequence[str], references: Sequence[str]) -> float:
-    """BLEU-4 of all answers together, in [0, 1]: counts are added before they are divided."""
-    scorer = _bleu(_chinese(*answers, *references), effective_order=False)
-    return _share(
-        scorer.corpus_score(
-            [text[:LONGEST] for text in answers], [[text[:LONGEST] for text in references]]
-        )
-    )
+    scorer = _bleu(any(map(_CHINESE.search, (answer, *references))))
+    scored = scorer.sentence_score(answer[:LONGEST], [text[:LONGEST] for text in references])
+    return min(1.0, float(scored.score) / 100)  # rounding may have carried it above 100 percent
 
 
 def rouge(answer: str, references: Sequence[str]) -> dict[str, float]:
@@ -75,21 +66,10 @@ def words(text: str) -> list[str]:
     return _WORD.findall(unicodedata.normalize("NFKC", text).lower())[:_MOST_WORDS]
 
 
-def _share(scored: Any) -> float:
-    """A percentage as a share; rounding may have carried it outside [0, 1]."""
-    return min(1.0, float(scored.score) / 100)
-
-
-def _chinese(*texts: str) -> bool:
-    return any(_CHINESE.search(text) for text in texts)
-
-
 @cache
-def _bleu(chinese: bool, effective_order: bool) -> Any:
+def _bleu(chinese: bool) -> Any:
     metric = wanted("sacrebleu.metrics").BLEU
-    return metric(
-        lowercase=True, tokenize="zh" if chinese else "13a", effective_order=effective_order
-    )
+    return metric(lowercase=True, tokenize="zh" if chinese else "13a", effective_order=True)
 
 
 class _Words:

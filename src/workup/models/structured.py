@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from workup.core.episode import Message
 from workup.core.errors import RolloutError
 from workup.core.ports import Model, Request
+from workup.core.shapes import first_problem
 
 Answer = TypeVar("Answer", bound=BaseModel)
 Sizes = Mapping[str, tuple[int, int]]
@@ -153,6 +154,5 @@ def _parse(text: str, shape: type[Answer]) -> tuple[Answer | None, str]:
     try:
         return shape.model_validate_json(text[start : end + 1]), ""
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        return None, f"{f'field {where}: ' if where else ''}{first['msg'][:200]}"
+        where, problem = first_problem(error)
+        return None, f"{f'field {where}: ' if where else ''}{problem[:200]}"

@@ -8,13 +8,13 @@ the model separates them. The whole stem is kept as `truth.record`.
 from __future__ import annotations
 
 from dataclasses import replace
-from hashlib import blake2b
 from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.core.case import Case, Fact
+from workup.core.text import digest
 from workup.models.structured import ask, some_of
 from workup.prepare.prompts import joined, numbered, request
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep, StepSettings
@@ -91,7 +91,7 @@ def _problem(parts: CaseOpening, count: int) -> str | None:
 
 def _drawn(case: Case, count: int, settings: PartialSettings) -> set[int]:
     """The indices of a random share, at least one and not all; a function of seed and case id."""
-    key = int.from_bytes(blake2b(case.id.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+    key = int.from_bytes(digest(case.id))
     size = min(max(round(settings.share * count), 1), count - 1)
     return set(np.random.default_rng([settings.seed, key]).permutation(count)[:size].tolist())
 

@@ -28,6 +28,7 @@ from workup.cases.jsonl import (
 from workup.core.case import Case
 from workup.core.errors import BudgetError, RolloutError, UserError, WorkupError
 from workup.core.ports import Model
+from workup.core.shapes import first_problem
 from workup.prepare import load
 from workup.prepare.inputs import Input, keeps_sidecar
 from workup.prepare.journal import Journal
@@ -232,11 +233,8 @@ class _Work:
         try:
             CaseLine.model_validate(json.loads(line))
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise RolloutError(
-                f"the model's answer makes no case: {where}: {first['msg']}"
-            ) from error
+            told = ": ".join(first_problem(error))
+            raise RolloutError(f"the model's answer makes no case: {told}") from error
         return line
 
     def _fail(self, case: Case, error: RolloutError) -> None:

@@ -15,7 +15,7 @@ from workup.report.diseases import DiseaseGap
 from workup.report.seeds import SeedGroup, Traits
 from workup.report.tables import Change, Ends
 from workup.runs import Run, warnings
-from workup.runs.estimates import Seeds, value
+from workup.runs.estimates import Seeds, common, value
 from workup.runs.policies.unseen import alike, played_cases, start_of
 from workup.runs.rising import LearningVerdict
 from workup.runs.summary import describe_seeds, lead, probabilities
@@ -42,7 +42,7 @@ class Side:
 
     `runs`, `doctors` (who is compared) and `played` (how it went) are by seed. `changes` are its
     paired differences to the first side, `diseases` those of its accuracy by disease. `alike` says
-    whether it was evaluated on the same cases as the first (`unseen.alike`).
+    whether it was evaluated on cases of the first (`unseen.alike`), one at least.
     """
 
     label: str
@@ -201,7 +201,7 @@ def _side(
     _refuse_unequal(group, who)
     played = {seed: run.outcomes(who[seed]) for seed, run in group.runs.items()}
     run = next(iter(group.runs.values()))
-    same = first is None or alike(run, first.run)
+    same = first is None or (alike(run, first.run) and not _apart(played, first.played))
     entry = {**describe_seeds(played, run.seed), **probabilities(run, who[next(iter(who))])}
     metrics = dict.fromkeys((*tables.paired_of({"": entry}), *([measure] if measure else ())))
     gaps, sick = [], []
@@ -209,6 +209,16 @@ def _side(
         gaps = tables.gaps(played, first.played, metrics, run.seed)
         sick = diseases.by_disease(played, first.played, run.seed)
     return Side(group.label, group.runs, group.traits, who, played, entry, gaps, sick, same)
+
+
+def _apart(ours: Seeds, theirs: Seeds) -> bool:
+    """Whether no case was played on both sides, of the seeds that both have in one of them."""
+    pairs = [(ours[seed], theirs[seed]) for seed in common(ours, theirs)]
+    every = [tuple([each for run in side.values() for each in run] for side in (ours, theirs))]
+    return all(
+        {each.case_id for each in one}.isdisjoint(each.case_id for each in other)
+        for one, other in pairs or every
+    )
 
 
 def _refuse_unequal(group: SeedGroup, doctors: Mapping[str, str]) -> None:
@@ -285,7 +295,14 @@ def as_json(sides: Sequence[Side], notes: Sequence[str]) -> dict[str, Any]:
             }
             for side in sides
         },
-        "notes": list(notes),
+        "notes": [
+            *notes,
+            *(
+                f"{side.row} and {first.row} have no case in common: no paired difference."
+                for side in sides
+                if not side.alike
+            ),
+        ],
     }
 
 

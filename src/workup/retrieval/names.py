@@ -7,12 +7,13 @@ and is left out.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+
+from workup.core.text import digest
 
 JOURNAL, TABLE = "passages.names", "passages.names.sqlite"
 COUNTED = ("names", "numbered", "repeated")
@@ -127,5 +128,4 @@ def _content(title: str, *pieces: str) -> int:
 
 
 def _hash(text: str) -> int:
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
+    return int.from_bytes(digest(text), "little", signed=True)

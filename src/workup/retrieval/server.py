@@ -26,6 +26,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, Va
 from workup.core.case import Passage
 from workup.core.errors import WorkupError
 from workup.core.extras import wanted
+from workup.core.shapes import first_problem
 from workup.retrieval import words
 from workup.retrieval.batching import BatchedRetriever
 from workup.retrieval.index import Index
@@ -213,9 +214,8 @@ class Service:
             # Not pydantic's own parser: it refuses the whole text for one character of one string.
             asked = SearchRequest.model_validate(json.loads(body.decode("utf-8", "replace")))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"])) or "body"
-            raise _Refused(422, f"{where}: {first['msg']}") from error
+            where, problem = first_problem(error)
+            raise _Refused(422, f"{where or 'body'}: {problem}") from error
         except (ValueError, RecursionError) as error:
             raise _Refused(422, f"body: no JSON ({str(error)[:100]})") from error
         if len(asked.queries) > self.limits.queries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from workup.core.errors import UserError, unknown
 from workup.core.mapping import leaves, load
+from workup.core.shapes import siblings
 from workup.roles.endpoint import EndpointSettings
 
 T = TypeVar("T", bound=BaseModel)
@@ -37,7 +38,7 @@ _SECRETS = {
 class Config(BaseModel):
     """The fields of workup.yaml."""
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
     endpoints: dict[str, EndpointSettings] = Field(
         default_factory=dict, description="by name, for `endpoint:NAME`"
@@ -124,28 +125,10 @@ def checked(model: type[T], values: Mapping[str, Any], file: Path) -> T:
         where = tuple(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             raise unknown(
-                "field", ".".join(where), _siblings(model, where), more=str(file)
+                "field", ".".join(where), siblings(model, where), more=str(file)
             ) from None
         given = f", not {first['input']!r}" if isinstance(first["input"], int | float) else ""
         problem = first["msg"].removeprefix("Value error, ")
         raise UserError(
             f"{file}, field '{'.'.join(where)}': {problem[:1].lower()}{problem[1:]}{given}"
         ) from None
-
-
-def _siblings(model: type[BaseModel], where: Sequence[str]) -> list[str]:
-    """The full names of every field beside the one at `where`.
-
-    A part that is no field is a key of a mapping.
-    """
-    inner: Any = model
-    for part in where[:-1]:
-        if part in inner.model_fields:
-            annotation = inner.model_fields[part].annotation
-            options = (annotation, *getattr(annotation, "__args__", ()))
-            inner = next(
-                option
-                for option in options
-                if isinstance(option, type) and issubclass(option, BaseModel)
-            )
-    return [".".join((*where[:-1], name)) for name in inner.model_fields]

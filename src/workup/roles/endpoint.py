@@ -65,7 +65,9 @@ class EndpointSettings(BaseModel):
     A key is given by the name of its environment variable; it is never written down.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
 
     base_url: str = Field(
         description="as the OpenAI SDK takes it, for example https://api.example.com/v1"

@@ -16,6 +16,7 @@ from openai import APIConnectionError, APIStatusError, APITimeoutError
 from pydantic import ValidationError
 
 from workup.core.errors import RolloutError, UserError
+from workup.core.shapes import first_problem
 from workup.roles.keys import without_keys
 from workup.roles.wire import Unread
 
@@ -63,11 +64,10 @@ def explain(error: Exception, party: Party) -> Exception:
     if isinstance(error, (TimeoutError, APITimeoutError)):
         return Passing(f"no answer within {party.timeout:g} s")
     if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
+        where, problem = first_problem(error)
         return Passing(
             "an answer that is no chat completion "
-            f"({f'{where}: ' if where else ''}{first['msg'][:80].lower()})"
+            f"({f'{where}: ' if where else ''}{problem[:80].lower()})"
         )
     for one in (error, error.__cause__):  # some versions of the SDK wrap what our hook raises
         if isinstance(one, Unread):

@@ -81,6 +81,11 @@ def fenced(sections: Sequence[tuple[str, str]]) -> str:
     )
 
 
+def prompt(rules: str, sections: Sequence[tuple[str, str]], closing: str) -> tuple[Message, ...]:
+    """A system message with the rules; a user's with the fenced sections, and the closing line."""
+    return Message("system", rules), Message("user", f"{fenced(sections)}\n\n{closing}")
+
+
 def repeats_key(text: str, prompt: Sequence[Message]) -> str | None:
     """What is wrong where `text`, an answer to `prompt`, holds a key of its sections; else None.
 

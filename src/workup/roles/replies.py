@@ -265,15 +265,9 @@ class Replies:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A transaction: all of it is on the disk, or nothing."""
-        with self._writing, clear_errors(self.path):
+        with self._writing, clear_errors(self.path), self._writer:  # which commits or rolls back
             self._writer.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._writer
-                self._writer.execute("COMMIT")
-            except BaseException:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
-                raise
+            yield self._writer
 
     def shrink(self) -> None:
         """Returns the space of deleted rows to the disk."""

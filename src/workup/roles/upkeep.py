@@ -18,6 +18,7 @@ from workup.core.disk import whole_file
 from workup.core.episode import Message
 from workup.core.errors import CaseError, UserError, unknown
 from workup.core.ports import Reply, Request
+from workup.core.shapes import first_problem
 from workup.roles.replies import CanonicalRequest, Replies, asked, clear_errors, insert
 
 LONGEST = 1 << 26  # bytes of a line that is read in
@@ -159,18 +160,12 @@ def export(replies: Replies, file: Path, which: Which) -> int:
     return count
 
 
-class _ExportedMessage(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    role: str
-    content: str
-
-
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     model: str
     role: str
     version: str
-    messages: list[_ExportedMessage]
+    messages: list[Message]  # as strict as this model
     answer_schema: str = Field(alias="schema")
     max_tokens: int
     temperature: float
@@ -178,13 +173,10 @@ class _Request(BaseModel):
     run: str = ""
 
     def asked(self) -> CanonicalRequest:
-        messages = tuple(Message(message.role, message.content) for message in self.messages)
         sizes = (self.max_tokens, self.temperature, self.sample)
-        return asked(
-            self.model,
-            Request(self.role, self.version, messages, self.answer_schema, *sizes),
-            self.run,
-        )
+        messages = tuple(self.messages)
+        request = Request(self.role, self.version, messages, self.answer_schema, *sizes)
+        return asked(self.model, request, self.run)
 
 
 class _Reply(BaseModel):
@@ -231,9 +223,8 @@ def _parse(line: bytes, file: Path, number: int) -> _ExportedReply:
     try:
         return _ExportedReply.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(map(str, first["loc"])) or None
-        raise CaseError(first["msg"], file=file, line=number, field=field) from error
+        field, problem = first_problem(error)
+        raise CaseError(problem, file=file, line=number, field=field or None) from error
 
 
 def _pages(replies: Replies, which: Which) -> Iterator[tuple[str, str, float]]:

@@ -25,6 +25,7 @@ from pydantic import (
 
 from workup.core.case import Case
 from workup.core.episode import Ending, Turn
+from workup.core.shapes import first_problem
 from workup.runs.record import Outcome, Record
 
 SUITE = "suite"
@@ -199,10 +200,10 @@ def _fits(model: type[BaseModel], values: Mapping[str, Any]) -> None:
     try:
         model.model_validate(dict(values))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        told = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"field '{one_line(where)}': {told}") from None
+        where, told = first_problem(error)
+        raise ValueError(
+            f"field '{one_line(where)}': {told.removeprefix('Value error, ')}"
+        ) from None
 
 
 def one_line(text: str) -> str:

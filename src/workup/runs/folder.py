@@ -260,13 +260,17 @@ class Run:
         return export(self.episodes(), Path(path))
 
     def doctors(self) -> list[str]:
-        """Everyone who was evaluated, in the order of their (last) evaluation."""
+        """Everyone who was evaluated, in the order in which their (last) evaluations began.
+
+        An episode that failed and is played again does not change the order.
+        """
         rows = self._store.select(
-            "doctor, MAX(episodes.rowid) AS last",
+            "doctor, MIN(episodes.rowid) AS first",
             {"phase": "eval"},
-            "GROUP BY doctor ORDER BY last",
+            "GROUP BY doctor, stage, step ORDER BY MAX(episodes.rowid)",
         )
-        return [row["doctor"] for row in rows]
+        began = {row["doctor"]: row["first"] for row in rows}
+        return sorted(began, key=began.__getitem__)
 
     def outcomes(self, doctor: str, phase: str = "eval") -> list[Outcome]:
         """How `doctor`'s episodes went in its last evaluation, in the order of cases.
@@ -408,6 +412,11 @@ def part(split: str) -> str:
 def is_run(path: Path) -> bool:
     """Whether somebody may have kept a run there; what cannot be looked at is none."""
     return os.path.lexists(path / "config.yaml")
+
+
+def named(path: Path) -> Path:
+    """The path of a folder as it is, or from the root where "." or ".." stands for its name."""
+    return path.resolve() if path.name in ("", "..") else path
 
 
 def free(path: Path) -> None:

@@ -19,7 +19,7 @@ from workup import methods
 from workup.core.errors import UserError
 from workup.engines.settings import LoraSettings
 from workup.roles.config import Config
-from workup.runs.folder import Run
+from workup.runs.folder import Run, named
 from workup.runs.settings import ENVIRONMENT, Settings, build, flat, read, world
 from workup.runs.words import WARM_START
 
@@ -101,6 +101,7 @@ def _usual(target: Mapping[str, Any]) -> dict[str, Any]:
 
 def _next(path: Path) -> Path:
     """The first of RUN-on, RUN-on-2, … that does not exist; that of RUN-on is RUN-on-2."""
+    path = named(path)
     stem = re.sub(r"-on(-\d+)?$", "", path.name)
     names = (f"{stem}-on{'' if number == 1 else f'-{number}'}" for number in count(1))
     return next(each for each in map(path.with_name, names) if not each.exists())

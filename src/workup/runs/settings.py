@@ -26,7 +26,7 @@ from workup.core.case import Source
 from workup.core.errors import UserError, unknown
 from workup.core.mapping import load, refuse_filled
 from workup.core.ports import Environment
-from workup.core.shapes import ClosedModel, FrozenModel
+from workup.core.shapes import ClosedModel, FrozenModel, siblings
 from workup.core.stages import Method
 from workup.engines.settings import EngineSettings
 from workup.methods import EXACT_GAIN
@@ -63,6 +63,8 @@ FEWEST_FOLDS = 2
 
 def _split(value: Any) -> Any:
     """Raises ValueError for what is neither a number nor a fold, as in "2/5"."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("a split is a number, or a fold, as in 2/5")
     if isinstance(value, int) and value < 0:
         raise ValueError("a split is a number from 0 on")
     if not isinstance(value, str) or value.isdecimal():
@@ -70,13 +72,16 @@ def _split(value: Any) -> Any:
     number, _, of = value.partition("/")
     if not (number.isdecimal() and of.isdecimal()):
         raise ValueError("a split is a number, or a fold, as in 2/5")
-    if not 1 <= int(number) <= int(of) or int(of) < FEWEST_FOLDS:
+    if int(of) < FEWEST_FOLDS:
+        raise ValueError(f"there are {FEWEST_FOLDS} folds or more")
+    if not 1 <= int(number) <= int(of):
         raise ValueError(f"there is no fold {number} of {of}")
     return f"{int(number)}/{int(of)}"
 
 
 SplitWords = Annotated[Annotated[int, Field(ge=0)] | str, BeforeValidator(_split)]
 Folds = Annotated[int, Field(ge=FEWEST_FOLDS, le=100)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]  # as numpy and torch take it
 NamedWords = Annotated[dict[str, Any], BeforeValidator(in_full)]
 ENCOUNTER = "the encounter: a name, or settings of its own (`workup settings NAME`)"
 
@@ -207,7 +212,7 @@ class PolicySettings(SamplerSettings, SupportSettings):
     )
     cases: str = Field(description="where the cases come from (`workup sources`)")
     strict: Strict = False
-    seed: int = Field(0, description="everything drawn follows from it")
+    seed: Seed = Field(0, description="everything drawn follows from it")
     split: SplitWords | None = Field(
         None,
         description="which fifth of a file is held out; as trained, or a file is played whole",
@@ -292,7 +297,7 @@ class Settings(EngineSettings, SamplerSettings, SupportSettings):
     )
     cases: str = Field("clinic:s", description="where the cases come from (`workup sources`)")
     strict: Strict = False
-    seed: int = Field(0, description="everything drawn follows from it, adapters and dropout too")
+    seed: Seed = Field(0, description="everything drawn follows from it, adapters and dropout too")
     split: SplitWords = Field(
         0, description="which fifth of the cases is held out, for every seed; or a fold, as in 2/5"
     )
@@ -361,6 +366,8 @@ def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
                 raise UserError(f"'{word}' is no setting. Did you mean --cases {word}?")
             raise UserError(f"'{word}' is no setting: write key=value, for example steps=200")
         key, _, value = word.partition("=")
+        if "" in key.split("."):
+            raise UserError(f"'{word}' is no setting: a name is missing beside the dot")
         refuse_filled({key: value}, "settings")
     written = {} if file is None else load(file)
     named = (ENVIRONMENT, STRATEGY, REWARD)
@@ -414,7 +421,7 @@ def with_user_config(model: type[S], values: Mapping[str, Any]) -> S:
     endpoints = known | own
     budget = (
         {"budget": found.budget}
-        if values.get("budget") is None and found.budget is not None
+        if "budget" not in values and found.budget is not None  # null lifts it
         else {}
     )
     built = build(model, {**values, **budget, "roles": roles, "endpoints": endpoints})
@@ -451,19 +458,22 @@ def revised(model: type[T], values: Mapping[str, Any], changes: Mapping[str, Any
 
     Raises UserError for a change that the run's results depend on, and as `build` does.
     """
+    known, endpoints = values.get("endpoints") or {}, _mapping(changes, "endpoints")
+    if known and (unnamed := [end for end in endpoints if end not in known]):
+        dotted = next((end for end in known if "." in end), None)
+        hint = f"a name with a dot is typed as in 'endpoints[{dotted}].concurrency=2'"
+        raise unknown("endpoint of this run", unnamed[0], known, more=hint if dotted else "")
     merged = build(model, merge(values, changes))
     for name in changes:
-        endpoints = changes[name] if name == "endpoints" else {}
-        inner = [f"{name}.{end}.{key}" for end, given in endpoints.items() for key in given]
-        refused = [each for each in inner if each.split(".")[2] not in CHANGEABLE_ENDPOINT]
+        inner = endpoints.items() if name == "endpoints" else ()
+        keys = ((end, key) for end, given in inner for key in given)
+        refused = [f"{name}.{end}.{key}" for end, key in keys if key not in CHANGEABLE_ENDPOINT]
         if refused or (name not in CHANGEABLE and name != "endpoints"):
             raise UserError(
                 f"'{(refused or [name])[0]}' cannot change: what the run has done follows from it. "
                 f"These can: {', '.join(CHANGEABLE)}, and how an endpoint is reached "
                 f"(endpoints.NAME.…: {', '.join(CHANGEABLE_ENDPOINT)})"
             )
-        if unnamed := [end for end in endpoints if end not in (values.get("endpoints") or {})]:
-            raise unknown("endpoint of this run", unnamed[0], values.get("endpoints") or {})
     return merged
 
 
@@ -518,11 +528,20 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
             if key in known_roles() and "roles" in model.model_fields:
                 given = first["input"] if isinstance(first["input"], str) else "…"
                 raise UserError(f"'{key}' is a role: write roles.{key}={given}") from None
-            raise unknown("setting", key, _neighbours(model, where, prefix)) from None
+            whole = [f"{prefix}.{name}" if prefix else name for name in siblings(model, where)]
+            raise unknown("setting", key, whole) from None
         # A value under `endpoints` may be a key in the wrong place, so it is not quoted.
         shown = where[:1] != ("endpoints",) and first["type"] != "missing"
-        given = f", not {repr(first['input'])[:80]}" if shown else ""
-        raise UserError(f"setting '{key}': {first['msg'].lower()}{given}") from None
+        quoted = repr(first["input"])[:80] if shown else "a value"
+        if first["type"] in ("model_type", "dict_type"):
+            known = first["type"] == "model_type"
+            inner = _neighbours(model, (*where, ""), prefix)[0] if known else f"{key}.NAME"
+            raise UserError(
+                f"setting '{key}': {quoted} is no part of its own; write {inner}=…"
+            ) from None
+        given = f", not {quoted}" if shown else ""
+        problem = first["msg"].removeprefix("Value error, ").lower()
+        raise UserError(f"setting '{key}': {problem}{given}") from None
 
 
 def known_roles() -> set[str]:
@@ -587,23 +606,3 @@ def world(given: Mapping[str, Any], usual: Mapping[str, Any]) -> World:
     whole = {**usual, **given} if name == usual.get("name") else given
     own = {key: value for key, value in whole.items() if key != "name"}
     return World(name, build(environments.load(name).Settings, own, prefix=ENVIRONMENT))
-
-
-def _neighbours(model: type[BaseModel], where: Sequence[str], prefix: str) -> list[str]:
-    """The full names of every setting beside the one at `where`."""
-    path = [prefix] if prefix else []
-    inner: Any = model
-    for part in where[:-1]:
-        path.append(part)
-        if part not in inner.model_fields:  # a name that the user chose, as in endpoints.NAME
-            continue
-        inner = _model_of(inner.model_fields[part].annotation)
-    return [".".join((*path, name)) for name in inner.model_fields]
-
-
-def _model_of(annotation: Any) -> Any:
-    """The pydantic model in an annotation such as `Lora | None`."""
-    options = getattr(annotation, "__args__", (annotation,))
-    return next(
-        option for option in options if isinstance(option, type) and issubclass(option, BaseModel)
-    )

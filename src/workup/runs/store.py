@@ -202,17 +202,13 @@ class EpisodeStore:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A transaction: all of it is written, or nothing."""
-        with clear_errors(self.path):
-            connection = self._open()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
+        try:
+            with clear_errors(self.path), self._open() as connection:  # it commits or rolls back
+                connection.execute("BEGIN IMMEDIATE")
                 yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                self._sharing = None
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+        except BaseException:
+            self._sharing = None
+            raise
 
     def close(self) -> None:
         if self._connection is not None:

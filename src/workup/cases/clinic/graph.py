@@ -8,17 +8,15 @@ entity. It is the exact counterpart of MR-9's extractor.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from workup.cases.clinic.patients import clinic
-from workup.cases.clinic.tables import ClinicFinding, Disease, clinic_tables
+from workup.cases.clinic.tables import ClinicFinding, Disease, clinic_tables, parts, rows
 from workup.core.case import Kind
 from workup.core.text import normalise
 
@@ -94,11 +92,11 @@ def _frequencies(subset: str) -> Mapping[tuple[str, str], float]:
             for place in range(len(world.tables.diseases))
         ]
     )
-    rows = (of * world.prior) @ chance / (of @ world.prior)[:, None]
+    chances = (of * world.prior) @ chance / (of @ world.prior)[:, None]
     names = [disease.name for disease in world.tables.diseases]
     return {
         (name, f.name): float(p)
-        for name, row in zip(names, rows, strict=True)
+        for name, row in zip(names, chances, strict=True)
         for f, p in zip(findings, row, strict=True)
     }
 
@@ -141,9 +139,7 @@ def relation(finding: ClinicFinding) -> str:
 def treatments() -> Mapping[str, tuple[str, ...]]:
     """Code of a disease → its treatments, of `treatments.csv`."""
     codes = {disease.name: disease.code for disease in clinic_tables().diseases}
-    with Path(__file__).with_name("treatments.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return {codes[row["disease"]]: tuple(row["treatments"].split("|")) for row in rows}
+    return {codes[row["disease"]]: parts(row["treatments"]) for row in rows("treatments.csv")}
 
 
 def _of_disease(subset: str, disease: Disease) -> Iterator[Triple]:

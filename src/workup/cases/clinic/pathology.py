@@ -12,17 +12,15 @@ away.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
 from workup.cases.clinic.patients import SIDES, TEST, TRAIN, evidence_id, weighed
-from workup.cases.clinic.tables import SEXES
+from workup.cases.clinic.tables import SEXES, parts, rows, shares
 from workup.cases.knowledge import Array, Categorical, TabularKnowledge
 from workup.core.case import Case, Fact, Item, Kind, Source, Truth, evidence_of
 from workup.core.channel import Answer
@@ -137,26 +135,12 @@ class Marker:
         )
 
 
-def _rows(name: str) -> list[dict[str, str]]:
-    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _listed(cell: str) -> tuple[str, ...]:
-    return tuple(cell.split("|")) if cell else ()
-
-
-def _shares(cell: str) -> dict[str, float]:
-    """'lung=0.6|lymph node=0.4' → {'lung': 0.6, 'lymph node': 0.4}."""
-    return {value: float(share) for value, share in (entry.split("=") for entry in _listed(cell))}
-
-
 @cache
 def _sentences() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
     """group → value → its wordings, as in `tumour_features.csv`."""
     groups: dict[str, dict[str, tuple[str, ...]]] = {}
-    for row in _rows("tumour_features.csv"):
-        groups.setdefault(row["group"], {})[row["value"]] = _listed(row["sentences"])
+    for row in rows("tumour_features.csv"):
+        groups.setdefault(row["group"], {})[row["value"]] = parts(row["sentences"])
     return groups
 
 
@@ -175,43 +159,42 @@ def groups() -> Mapping[str, tuple[str, ...]]:
 
 def _tumour(row: Mapping[str, str]) -> Tumour:
     female = float(row["female"])
-    shares = {
-        "sex": {"male": 1 - female, "female": female},
-        **{group: _shares(row[group]) for group in ("age", *_sentences())},
-    }
     return Tumour(
         name=row["name"],
         code=row["code"],
-        synonyms=_listed(row["synonyms"]),
+        synonyms=parts(row["synonyms"]),
         organ=row["organ"],
         sex={0.0: "male", 1.0: "female"}.get(female, ""),
         family=row["family"],
         prevalence=float(row["prevalence"]),
-        shares=shares,
+        shares={
+            "sex": {"male": 1 - female, "female": female},
+            **{group: shares(row[group]) for group in ("age", *_sentences())},
+        },
     )
 
 
 @cache
 def tumours() -> tuple[Tumour, ...]:
     """The tumours, in the order of the table."""
-    return tuple(_tumour(row) for row in _rows("tumours.csv"))
+    return tuple(_tumour(row) for row in rows("tumours.csv"))
 
 
 @cache
 def markers() -> tuple[Marker, ...]:
     """The stains and molecular tests, in the order of the table."""
     return tuple(
-        Marker(row["name"], _listed(row["synonyms"]), row["staining"], float(row["cost"]))
-        for row in _rows("markers.csv")
+        Marker(row["name"], parts(row["synonyms"]), row["staining"], float(row["cost"]))
+        for row in rows("markers.csv")
     )
 
 
 @cache
 def rates() -> Array:
     """P(marker positive | tumour), tumours × markers, within (0, 1)."""
-    rows = {row["tumour"]: row for row in _rows("marker_rates.csv")}
+    of = {row["tumour"]: row for row in rows("marker_rates.csv")}
     table = np.array(
-        [[float(rows[tumour.name][marker.name]) for marker in markers()] for tumour in tumours()]
+        [[float(of[tumour.name][marker.name]) for marker in markers()] for tumour in tumours()]
     )
     table.setflags(write=False)
     return table
@@ -231,11 +214,6 @@ def _feature_table(group: str, values: Sequence[str]) -> Categorical:
     return Categorical(group, answers, likelihood)
 
 
-def _marker_table(marker: Marker, positive: Array) -> Categorical:
-    answers: tuple[Answer, ...] = ((), (evidence_id(marker.name, "positive"),))
-    return Categorical(marker.name, answers, np.stack([1 - positive, positive], axis=1))
-
-
 @cache
 def knowledge() -> TabularKnowledge:
     """The generative model of the wing's cases.
@@ -243,9 +221,9 @@ def knowledge() -> TabularKnowledge:
     The presentation's statements are items too, so that they count as evidence.
     """
     tables = [_feature_table(group, values) for group, values in groups().items()]
-    tables += [
-        _marker_table(marker, rate) for marker, rate in zip(markers(), rates().T, strict=True)
-    ]
+    for marker, rate in zip(markers(), rates().T, strict=True):
+        answers: tuple[Answer, ...] = ((), (evidence_id(marker.name, "positive"),))
+        tables.append(Categorical(marker.name, answers, np.stack([1 - rate, rate], axis=1)))
     return TabularKnowledge([tumour.name for tumour in tumours()], _prior(), tables)
 
 
@@ -272,12 +250,11 @@ def _given(values: Mapping[str, str], rng: np.random.Generator) -> tuple[Fact, .
     texts |= {
         group: str(rng.choice(wordings[values[group]])) for group, wordings in _sentences().items()
     }
-    return tuple(_stated(group, value, texts[group]) for group, value in values.items())
-
-
-def _stated(group: str, value: str, text: str) -> Fact:
-    kind = Kind.HISTORY if group in ("sex", "age", "history") else Kind.PROCEDURE
-    return Fact(evidence_id(group, value), group, text, kind)
+    kinds = dict.fromkeys(("sex", "age", "history"), Kind.HISTORY)
+    return tuple(
+        Fact(evidence_id(group, value), group, texts[group], kinds.get(group, Kind.PROCEDURE))
+        for group, value in values.items()
+    )
 
 
 def _presentation(given: Sequence[Fact]) -> str:

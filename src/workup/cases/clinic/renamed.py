@@ -215,7 +215,9 @@ class RenamedKnowledge:
         """`masked` is the clinic's knowledge, whose diagnoses are marks."""
         self._masked, self._names = masked, tuple(names)
         self._known = frozenset(names)
-        self._told_apart = lru_cache(maxsize=256)(self._grouped)
+        self._told_apart = lru_cache(maxsize=256)(
+            lambda marks: masked.grouped([m if m in marks else "" for m in masked.diagnoses])
+        )
 
     @property
     def diagnoses(self) -> Sequence[str]:
@@ -250,6 +252,3 @@ class RenamedKnowledge:
         """What is known of names, and of the patient."""
         known = {item: ids[0] for item, ids in evidence.items() if item in self._known}
         return known, {item: ids for item, ids in evidence.items() if item not in self._known}
-
-    def _grouped(self, marks: frozenset[str]) -> TabularKnowledge:
-        return self._masked.grouped([m if m in marks else "" for m in self._masked.diagnoses])

@@ -55,10 +55,6 @@ _NOTHING = re.compile(
 _TITLED = re.compile(r"[A-Z][a-z]{2,}")
 
 
-def _as_list(value: object) -> object:
-    return value if isinstance(value, list) else [value]
-
-
 class _Symptoms(BaseModel):
     primary: Filled = Field(alias="Primary_Symptom")
     secondary: Any = Field(None, alias="Secondary_Symptoms")
@@ -74,9 +70,11 @@ class _Station(BaseModel):
     patient: _PatientActor = Field(alias="Patient_Actor")
     examination: Any = Field(None, alias="Physical_Examination_Findings")
     tests: Any = Field(None, alias="Test_Results")
-    diagnoses: Annotated[list[Filled], BeforeValidator(_as_list), Field(min_length=1)] = Field(
-        alias="Correct_Diagnosis"
-    )
+    diagnoses: Annotated[
+        list[Filled],
+        BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
+        Field(min_length=1),
+    ] = Field(alias="Correct_Diagnosis")
 
 
 class _AnswerOption(BaseModel):
@@ -102,13 +100,15 @@ class _Question(BaseModel):
 class _Read:
     """A case, and what was changed in its row.
 
-    Names withheld, findings left out because nobody wrote any, a picture left out.
+    Names withheld, findings left out because nobody wrote any, a picture left out, demographics
+    that are blank.
     """
 
     case: Case
     withheld: int
     unwritten: int = 0
     pictured: bool = False
+    unknown: bool = False
 
 
 def open(rest: str, split: Split, errors: RowErrors) -> Source:
@@ -121,14 +121,13 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
     def read(row: dict[str, Any], line: int) -> _Read:
         return _read(row, file.path, errors.rows - 1, line)
 
-    for line, found in file.read(errors, read):
+    for line, found in file.read(errors, read, unique=True):
         if found.case.truth.facts:
             file.keep(line, found.case.id)
             numbers[line.offset] = errors.rows - 1
             counts.update(cases=1, leaking=bool(found.withheld), withheld=found.withheld)
-        counts.update(
-            empty=not found.case.truth.facts, unwritten=found.unwritten, pictured=found.pictured
-        )
+        counts.update(empty=not found.case.truth.facts, unwritten=found.unwritten)
+        counts.update(pictured=found.pictured, unknown=found.unknown)
     if not counts["cases"]:
         raise errors.nothing(UserError(f"{file.path} has no case with findings."))
     restricted = "mimic" in file.path.name.lower()
@@ -154,6 +153,8 @@ def _notes(counts: Counter[str], restricted: bool) -> tuple[str, ...]:
                 "empty": "{} rows without findings skipped.",
                 "unwritten": "{} findings left out that say only that nothing was recorded.",
                 "pictured": "{} questions came with a picture, which is not loaded.",
+                "unknown": "{} stations do not say who the patient is: their demographics are "
+                "blank.",
             },
         ),
         "AgentClinic, MIT; its stations were written by a language model from MedQA questions, "
@@ -190,9 +191,8 @@ def _station(station: _Station, id: str) -> _Read:
     aliases = tuple(dict.fromkeys([*others, *other_names(name)]))
     mask = Mask([name, *aliases])
     person = "; ".join(text for _, text in _leaves(station.patient.demographics, ()))
-    presentation = mask(
-        f"Patient: {person}. Chief complaint: {station.patient.symptoms.primary.rstrip('.')}."
-    )
+    complaint = f"Chief complaint: {station.patient.symptoms.primary.rstrip('.')}."
+    presentation = mask(f"Patient: {person}. {complaint}" if person else complaint)
     question = mask(station.objective.strip())
     found = list(_findings(station))
     kept = [finding for finding in found if not _NOTHING.fullmatch(finding[2])]
@@ -211,6 +211,7 @@ def _station(station: _Station, id: str) -> _Read:
         Case(id, presentation, truth, question=question, given=given),
         mask.found,
         len(found) - len(kept),
+        unknown=not person,
     )
 
 
@@ -226,18 +227,21 @@ def _findings(station: _Station) -> Iterator[tuple[Kind, str, str]]:
         for path, text in _leaves(part, (above,) if above else ()):
             item = _readable(path) or "Test results"
             way = kind_of(item, kind) if kind is Kind.LABORATORY else kind
-            yield from ((way, item, sentence) for sentence in sentences(text))
+            said = sentences(text)
+            # one sentence keeps its sign or number, and one without letters stays: "-2.8", "+"
+            told = said if len(said) > 1 else [" ".join(text.split())]
+            yield from ((way, item, sentence) for sentence in told)
 
 
 def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every text or number in a nest of objects and lists, with the keys above it."""
+    """Every text or number in a nest of objects and lists that is not blank, with its keys."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _leaves(inner, (*path, str(key)))
     elif isinstance(value, list):
         for inner in value:
             yield from _leaves(inner, path)
-    elif value is not None:
+    elif value is not None and str(value).strip():
         yield (
             path,
             {True: "Yes", False: "No"}.get(value, str(value))

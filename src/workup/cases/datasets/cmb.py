@@ -15,13 +15,12 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from workup.cases.pieces import Piece, pieces
+from workup.cases.pieces import pieces
 from workup.cases.questions import (
     CaseRow,
     Dropped,
     File,
     QuestionSet,
-    Rows,
     content_id,
     parsed,
     question,
@@ -65,10 +64,6 @@ def _answers(folder: Path, errors: RowErrors) -> dict[str, str]:
     return {}
 
 
-def _read(answers: Answers, piece: Piece, file: File) -> Rows:
-    return [_case(parsed(_CmbRow, piece, file), file, answers)]
-
-
 def _case(row: _CmbRow, file: File, answers: Answers) -> CaseRow | Dropped:
     answer = row.answer
     if answer is None:
@@ -107,7 +102,7 @@ open = QuestionSet(
         )
         for folder in ("", "*/")
     ],
-    _read,
+    lambda answers, piece, file: [_case(parsed(_CmbRow, piece, file), file, answers)],
     ["CMB, Apache-2.0 (its authors' repository)."],
     prepare=lambda request, files, errors: (lru_cache(partial(_answers, errors=errors)), ()),
 )

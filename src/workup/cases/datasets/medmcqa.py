@@ -16,13 +16,12 @@ from functools import partial
 
 from pydantic import BaseModel
 
-from workup.cases.pieces import Piece, pieces
+from workup.cases.pieces import pieces
 from workup.cases.questions import (
     CaseRow,
     Dropped,
     File,
     QuestionSet,
-    Rows,
     Spec,
     parsed,
     question,
@@ -52,10 +51,6 @@ class _MedmcqaRow(BaseModel):
     cop: int | None = None
     exp: str | None = None
     subject_name: str | None = None
-
-
-def _read(base: int, piece: Piece, file: File) -> Rows:
-    return [_case(parsed(_MedmcqaRow, piece, file), base)]
 
 
 def _case(row: _MedmcqaRow, base: int) -> CaseRow | Dropped:
@@ -134,7 +129,7 @@ def _decided(request: Spec, values: Counter[int]) -> int:
 open = QuestionSet(
     "medmcqa",
     ["train.json", "dev.json", "test.json", "*.jsonl"],
-    _read,
+    lambda base, piece, file: [_case(parsed(_MedmcqaRow, piece, file), base)],
     ["MedMCQA, Apache-2.0 (its authors' repository)."],
     settings=list(_BASES),
     prepare=_base,

@@ -8,6 +8,7 @@ taken apart here. `answer` is a letter, or several.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -32,6 +33,7 @@ EXAMPLE = "nejmqa:general_surgery.csv"
 FILES = ("general_surgery.*", "internal_medicine.*", "pediatrics.*", "psychiatry.*")
 
 _MARK = re.compile(r"(?:^|(?<=\s))([A-H])[.)][ \t]*")
+_OPTIONS = 4  # of a question
 _LINE_MARK = re.compile(r"^[ \t]*+([A-H])[.)][ \t]*", re.MULTILINE)
 
 
@@ -90,17 +92,30 @@ def _case(row: _NejmqaRow, file: File) -> CaseRow | Dropped:
 
 
 def lettered(text: str) -> tuple[str, dict[str, str]]:
-    """The stem, and the options by letter.
+    """The stem, and the options by letter; none where they cannot be told apart.
 
-    Options are a run A, B, C, … of marks ("A." or "A)") at the beginnings of lines, else of words.
-    Of several runs the longest counts, of equal ones the last.
+    Options are a run A, B, C, … of marks ("A." or "A)") at the beginnings of lines, or of words
+    where that run is longer and lines do not begin all four. Of several runs the longest counts, of
+    equal ones the last. They cannot be told apart where words allow another run.
     """
-    run = _longest(list(_LINE_MARK.finditer(text))) or _longest(list(_MARK.finditer(text)))
-    if not run:
+    listed = _longest(list(_LINE_MARK.finditer(text)))
+    words = list(_MARK.finditer(text))
+    run = listed if len(listed) >= _OPTIONS else max(listed, _longest(words), key=len)
+    if not run or (run is not listed and _doubtful(words, run)):
         return text, {}
     ends = [*(mark.start() for mark in run[1:]), len(text)]
     options = {mark[1]: text[mark.end() : end].strip() for mark, end in zip(run, ends, strict=True)}
     return text[: run[0].start()].strip(), options
+
+
+def _doubtful(marks: Sequence[re.Match[str]], run: Sequence[re.Match[str]]) -> bool:
+    """Whether other marks behind the first of a run make such a run too, or go on with it."""
+    ways = Counter(A=1)  # letter → the runs from A to it
+    for mark in marks:
+        if mark.start() > run[0].start():
+            ways[mark[1]] += ways[chr(ord(mark[1]) - 1)]
+    last = run[-1][1]
+    return ways[last] > 1 or ways[chr(ord(last) + 1)] > 0
 
 
 def _longest(marks: Sequence[re.Match[str]]) -> list[re.Match[str]]:

@@ -11,6 +11,7 @@ publication is known of any patient.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from workup.cases.files import (
     view_of,
 )
 from workup.cases.publications import Groups
-from workup.cases.rows import RowErrors, sound
+from workup.cases.rows import RowErrors, counted, sound
 from workup.core.case import Case, Source
 from workup.core.errors import CaseError, UserError
 
@@ -54,12 +55,17 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
     if path.is_dir() or path.stat().st_size > _MOST:
         raise UserError(f"{path} is no file of PhenoBrain's: name its JSON file")
     sides: tuple[list[Case], list[Case]] = ([], [])
-    cases, groups, skipped = list[Case](), Groups(), 0
+    cases, groups, skipped, changed = list[Case](), Groups(), 0, Counter[str]()
 
     def read(found: tuple[int, Any]) -> Case | None:
         """A patient's case; None with too little for one."""
         line, row = found
-        terms, codes = checked(_Patient, {"row": row}, file=path, line=line).row
+        written = checked(_Patient, {"row": row}, file=path, line=line).row
+        terms, codes = ([*filter(None, map(str.strip, words))] for words in written)
+        changed.update(
+            blank=len(written[0]) + len(written[1]) - len(terms) - len(codes),
+            stripped=sum(word != word.strip() != "" for words in written for word in words),
+        )
         present = dict(zip(terms, terms, strict=True))
         if len(present) < _LEAST or not codes:
             return None
@@ -87,6 +93,13 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
         raise errors.nothing(UserError(f"{place} has no patient with at least {_LEAST} findings."))
     notes = (
         f"{skipped:,} patients with fewer than {_LEAST} findings skipped.",
+        *counted(
+            changed,
+            {
+                "blank": "{} terms or codes left out: they are blank.",
+                "stripped": "{} terms or codes had blanks at their ends, which are dropped.",
+            },
+        ),
         "Findings and diseases are called by their ids: the file has no names.",
         "No publication is known of any patient: what their own paper says cannot be left out.",
         "PhenoBrain's public test set, Apache-2.0; terms of the Human Phenotype Ontology.",

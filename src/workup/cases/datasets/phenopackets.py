@@ -7,8 +7,9 @@ with `#diseases` no disease of the test side is trained on.
 
 The diagnosis is the first interpretation's, else the first listed disease that is not excluded. A
 present term is a finding under its own label; a hash of the id decides which one opens the
-encounter. Excluded terms stand in the record as "Looked for and not found". Packets with fewer than
-two findings or without a diagnosis are left out and counted.
+encounter. Excluded terms stand in the record as "Looked for and not found"; one that is present too
+is read as present. Packets with fewer than two findings or without a diagnosis are left out and
+counted. Interpretations that are unsolved name no diagnosis.
 
 A patient's publications are read from `metaData.externalReferences`, from each feature's
 `evidence.reference`, from an id that begins with one (`PMID:27672653-…`), and from the short form's
@@ -21,12 +22,11 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from workup.cases.files import (
@@ -49,6 +49,7 @@ from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
 from workup.core.lazy import Lazy
 from workup.core.leaks import WITHHELD, Mask, other_names
+from workup.core.text import digest
 
 EXAMPLE = "phenopackets:~/phenopacket-store"
 FIELDS = ("phenotypicFeatures metaData", "present diagnosis pmid")
@@ -57,10 +58,15 @@ DISEASES = "diseases"
 """The view in which no disease of the test side is trained on, nor any publication that has one."""
 
 _LEAST = 2  # terms present: one opens the encounter, another can be found
+_NUMBER = r"(\d{1,5}(?:\.\d{1,3})?)"
 _DURATION = re.compile(
-    r"P(?:(\d{1,3})Y)?(?:(\d{1,4})M)?(?:(\d{1,4})W)?(?:(\d{1,5})D)?(?:T.{0,20})?"
+    rf"P(?:{_NUMBER}Y)?(?:{_NUMBER}M)?(?:{_NUMBER}W)?(?:{_NUMBER}D)?(?:T.{{0,20}})?"
 )
 _SEXES = {"FEMALE": "Female patient", "MALE": "Male patient"}
+Sex = Annotated[
+    Literal["", "FEMALE", "MALE", "OTHER_SEX", "UNKNOWN_SEX"],
+    BeforeValidator(lambda word: word.strip().upper() if isinstance(word, str) else word),
+]
 
 
 class _Packet(BaseModel):
@@ -72,20 +78,12 @@ class _Term(_Packet):
     label: Filled
 
 
-class _Age(_Packet):
-    duration: str = Field("", alias="iso8601duration")
-
-
-class _Time(_Packet):
-    age: _Age | str | None = None
-    ontology_class: _Term | None = None
-
-
 class _Subject(_Packet):
-    sex: str = ""
-    time_at_last_encounter: _Time | None = None
-    age_at_collection: _Age | str | None = None  # version 1
-    age: _Age | str | None = None  # version 1
+    sex: Sex = ""
+    time_at_last_encounter: Any = None
+    age_at_collection: Any = None  # version 1, as all below
+    age_range_at_collection: Any = None
+    age: Any = None
 
 
 class _Reference(_Packet):
@@ -114,6 +112,7 @@ class _Diagnosis(_Packet):
 
 
 class _Interpretation(_Packet):
+    progress_status: str = ""
     diagnosis: _Diagnosis | None = None
 
 
@@ -134,7 +133,7 @@ class _Short(BaseModel):
     """One line of the short form; terms are [id, label] pairs."""
 
     id: Filled
-    sex: str | None = None
+    sex: Sex | None = None
     age: str | None = None
     present: list[tuple[str, Filled]]
     absent: list[tuple[str, Filled]] = []
@@ -152,6 +151,7 @@ class PublishedPatient(BaseModel):
     absent: dict[str, str]
     disease: tuple[str, str] | None
     publications: list[str]
+    age_unread: bool = False  # its age is no duration that can be told in words
 
     @property
     def family(self) -> str:
@@ -186,7 +186,9 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
             belongs.append(patient.family)
             disease = [patient.disease[0]] if view == DISEASES and patient.disease else []
             groups.join((patient.family, *patient.publications, *disease))
-            counts.update(cases=1, leaking=bool(withheld), absent=len(patient.absent))
+            both = len(patient.present.keys() & patient.absent.keys())
+            counts.update(both=both, aged=patient.age_unread, absent=len(patient.absent) - both)
+            counts.update(cases=1, leaking=bool(withheld))
             counts.update(unpublished=not patient.publications)
         elif patient.disease is not None:
             counts.update(sparse=1)
@@ -212,6 +214,8 @@ def _notes(counts: Counter[str], view: str) -> tuple[str, ...]:
             {
                 "undiagnosed": "{} packets without a diagnosis skipped.",
                 "sparse": f"{{}} packets with fewer than {_LEAST} findings skipped.",
+                "both": "{} terms are present and excluded in one packet: read as present.",
+                "aged": "{} ages left out: they are no durations as in 'P2Y5M'.",
             },
         ),
         f"Findings are the terms present; the {counts['absent']:,} terms excluded stand in the "
@@ -321,7 +325,8 @@ def _from_short(row: _Short) -> PublishedPatient:
     return PublishedPatient(
         id=row.id,
         sex=row.sex or "",
-        age=_age(row.age or ""),
+        age=(age := _age(row.age)),
+        age_unread=bool(row.age) and not age,
         present=dict(row.present),
         absent=dict(row.absent),
         disease=row.diagnosis,
@@ -333,11 +338,14 @@ def _from_packet(packet: _Phenopacket, name: str) -> PublishedPatient:
     terms = [(f.type.id, f.type.label, f.excluded or f.negated) for f in packet.phenotypic_features]
     evidence = [e.reference for f in packet.phenotypic_features for e in f.evidence]
     references = [*packet.meta_data.external_references, *evidence]
-    id = name or packet.id
+    id, who = name or packet.id, packet.subject
+    collected = who.age_at_collection, who.age_range_at_collection
+    ages = (who.time_at_last_encounter, *collected, who.age)
     return PublishedPatient(
         id=id,
-        sex=packet.subject.sex,
-        age=_age_of(packet.subject),
+        sex=who.sex,
+        age=(age := next(filter(None, map(_age_of, ages)), "")),
+        age_unread=not age and any(ages),
         present={term: label for term, label, excluded in terms if not excluded},
         absent={term: label for term, label, excluded in terms if excluded},
         disease=_disease(packet),
@@ -357,26 +365,42 @@ def _known(*texts: str) -> list[str]:
 def _disease(packet: _Phenopacket) -> tuple[str, str] | None:
     """The first disease that an interpretation names, else the first listed and not excluded."""
     interpreted = [
-        i.diagnosis.disease for i in packet.interpretations if i.diagnosis and i.diagnosis.disease
+        i.diagnosis.disease
+        for i in packet.interpretations
+        if i.diagnosis and i.diagnosis.disease and i.progress_status != "UNSOLVED"
     ]
     terms = [*interpreted, *(disease.term for disease in packet.diseases if not disease.excluded)]
     return (terms[0].id, terms[0].label) if terms else None
 
 
-def _age_of(subject: _Subject) -> str:
-    time = subject.time_at_last_encounter
-    if time is not None and time.ontology_class is not None:
-        return time.ontology_class.label.lower()
-    ages = [time.age if time else None, subject.age_at_collection, subject.age]
-    texts = [age.duration if isinstance(age, _Age) else age for age in ages if age]
-    return next((age for text in texts if (age := _age(text))), "")
+def _age_of(time: object) -> str:
+    """A time of either version in words; "" where it is no age."""
+    match time:
+        case {"ontologyClass": {"label": str(label)}}:
+            return label.strip().lower()
+        case {"gestationalAge": {"weeks": int(weeks), **more}}:
+            age = _age(f"P{weeks}W{more.get('days') or 0}D")
+            return age and f"{age} of gestation"
+        case {"start": start, "end": end} | {"ageRange": {"start": start, "end": end}}:
+            ends = _age(start), _age(end)
+            return " to ".join(ends) if all(ends) else ""
+        case {"age": age}:
+            return _age(age)
+    return _age(time)
 
 
-def _age(duration: str) -> str:
-    """An ISO 8601 duration in words: "P2Y5M" as "2 years 5 months"; "" for other text."""
-    found = _DURATION.fullmatch(duration)
-    parts = zip(found.groups() if found else (), ("year", "month", "week", "day"), strict=False)
-    return " ".join(f"{int(n)} {unit}{'s' * (int(n) != 1)}" for n, unit in parts if n and int(n))
+def _age(duration: object) -> str:
+    """An ISO 8601 duration in words: "P2Y5M" as "2 years 5 months"; "" for anything else.
+
+    It may stand by itself, or in an age of version 1 or 2.
+    """
+    match duration:
+        case {"iso8601duration": text} | {"age": text}:
+            duration = text
+    found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
+    numbers = [float(number or 0) for number in found.groups()] if found else []
+    parts = zip(numbers, ("year", "month", "week", "day"), strict=False)
+    return " ".join(f"{n:g} {unit}{'s' * (n != 1)}" for n, unit in parts if n)
 
 
 def case_of(patient: PublishedPatient, codes: Sequence[str] = ()) -> tuple[Case, int]:
@@ -388,36 +412,24 @@ def case_of(patient: PublishedPatient, codes: Sequence[str] = ()) -> tuple[Case,
     assert patient.disease is not None
     code, name = patient.disease
     mask = Mask([name], family=False)
-    facts = [_fact(term, mask(label)) for term, label in patient.present.items()]
-    opening = facts[_draw(patient.id, len(facts))]
+    facts = [
+        Fact(term, label, f"{label}.", kind_of(label, Kind.EXAMINATION))
+        for term, label in ((term, mask(label)) for term, label in patient.present.items())
+    ]
+    absent = {t: mask(label) for t, label in patient.absent.items() if t not in patient.present}
+    opening = facts[int.from_bytes(digest(patient.id)) % len(facts)]
     hidden = tuple(fact for fact in facts if fact is not opening)
     sex = _SEXES.get(patient.sex, "Patient")
     aged = f", aged {patient.age}" if patient.age[:1].isdigit() else f" ({patient.age})"
     person = f"{sex}{aged if patient.age else ''}."
     presentation = f"{person} {opening.text}"
+    excluded = [f"Looked for and not found: {label}." for label in absent.values()]
     truth = Truth(
         diagnosis=name,
         codes=tuple(codes) or (code,),
         aliases=other_names(name),
         facts=hidden,
-        record=_record(
-            presentation, hidden, {term: mask(label) for term, label in patient.absent.items()}
-        ),
-        extra=published(patient.publications, patient.absent),
+        record="\n".join([presentation, *(fact.text for fact in hidden), *excluded]),
+        extra=published(patient.publications, absent),
     )
     return Case(patient.id, presentation, truth, given=(opening,)), mask.found
-
-
-def _fact(term: str, label: str) -> Fact:
-    return Fact(term, label, f"{label}.", kind_of(label, Kind.EXAMINATION))
-
-
-def _record(presentation: str, hidden: Sequence[Fact], absent: Mapping[str, str]) -> str:
-    excluded = [f"Looked for and not found: {label}." for label in absent.values()]
-    return "\n".join([presentation, *(fact.text for fact in hidden), *excluded])
-
-
-def _draw(id: str, count: int) -> int:
-    return (
-        int.from_bytes(blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).digest()) % count
-    )

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
+from itertools import chain
 
 from workup.cases.catalogue import built_in
 from workup.cases.icd import compact
@@ -145,16 +146,11 @@ def _told_apart(source: Source) -> Iterator[Case]:
     missing = {name for name in source.diagnoses if not catalogue.find(name)}
     if source.diagnoses and not missing:
         return
-    for number, case in enumerate(_cases(source)):
+    for number, case in enumerate(chain(source.train, source.test)):
         if source.diagnoses and (number >= LOOKED_AT or not missing):
             return
         yield case
         missing.discard(case.truth.diagnosis)
-
-
-def _cases(source: Source) -> Iterator[Case]:
-    for side in (source.train, source.test):
-        yield from (side[place] for place in range(len(side)))
 
 
 def _words(text: str) -> frozenset[str]:

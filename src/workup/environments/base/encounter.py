@@ -78,10 +78,16 @@ class MatchSettings(EncounterSettings):
 E = TypeVar("E")
 
 
-def fitting(environment: Environment, kind: type[E], otherwise: str) -> E:
-    """`environment`, for who needs one of `kind`. Raises UserError `otherwise` for another one."""
+def fitting(environment: Environment, kind: type[E], paid: str, *names: str) -> E:
+    """`environment`, for a method that is paid for `paid`, which one of `names` has.
+
+    Raises UserError for an environment that is not of this `kind`.
+    """
     if not isinstance(environment, kind):
-        raise UserError(otherwise)
+        typed = " or ".join(f"environment={name}" for name in names)
+        raise UserError(
+            f"this method is paid for {paid}; leave out environment.name, or type {typed}"
+        )
     return environment
 
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from workup.core.episode import Message
 from workup.core.ports import Model, Request
 from workup.core.shapes import ClosedModel
 from workup.models.structured import ask, some_of
-from workup.roles.fence import RULES, clean, fenced, numbered
+from workup.roles.fence import RULES, clean, numbered, prompt
 
 INTERPRETER = "interpreter"
 _MOST = 3  # things that one request may mean; of several, the doctor is asked which one
@@ -53,10 +52,7 @@ class Interpreter:
             ("the doctor's request", clean(" ".join(request.split()), _LONGEST)),
         ]
         closing = "Say which things it asks for, with nothing but the JSON object."
-        messages = (
-            Message("system", f"{_ROLE}\n\n{RULES}"),
-            Message("user", f"{fenced(sections)}\n\n{closing}"),
-        )
+        messages = prompt(f"{_ROLE}\n\n{RULES}", sections, closing)
         count = len(things)
 
         def misnumbered(answer: _Chosen) -> str | None:

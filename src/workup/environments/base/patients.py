@@ -31,7 +31,7 @@ from workup.environments.base.trouble import (
     unsure,
 )
 from workup.models.structured import ask, some_of
-from workup.roles.fence import clean, fenced, numbered, repeats_key
+from workup.roles.fence import clean, numbered, prompt, repeats_key
 
 UNKNOWN = "I do not know."
 UNKNOWN_CHINESE = "我不知道。"
@@ -226,9 +226,7 @@ class ModelPatient:
             )
         again = "Answer the question anew and mend what was wrong. " if rejected else ""
         closing = f"{again}Answer as the patient, with nothing but the JSON object."
-        return Message("system", "\n\n".join(rules)), Message(
-            "user", f"{fenced(sections)}\n\n{closing}"
-        )
+        return prompt("\n\n".join(rules), sections, closing)
 
 
 class Check(ClosedModel):
@@ -258,10 +256,7 @@ async def check(model: Model, findings: Sequence[str], question: str, answer: st
         ("the patient's answer", clean(answer, _LONGEST_ANSWER)),
     ]
     closing = "Check the patient's answer, and answer with nothing but the JSON object."
-    messages = (
-        Message("system", f"{_CHECK}\n\n{SECTIONS}"),
-        Message("user", f"{fenced(sections)}\n\n{closing}"),
-    )
+    messages = prompt(f"{_CHECK}\n\n{SECTIONS}", sections, closing)
     request = Request("checker", "checker/1", messages, max_tokens=400)
     return await ask(
         model,

@@ -16,7 +16,7 @@ from workup.environments.base.matcher import MODEL
 from workup.environments.base.patients import SECTIONS, answered_before, listed
 from workup.environments.base.recorded import UNREADABLE, RecordedConsultation
 from workup.models.structured import ask
-from workup.roles.fence import clean, fenced, numbered, repeats_key
+from workup.roles.fence import clean, numbered, prompt, repeats_key
 
 _LONGEST_RECORD = 20_000  # characters
 _LONGEST_REQUEST = 300
@@ -103,9 +103,7 @@ class SimulatedRecord:
             ("the usual answer where nothing is on record", usual),
         ]
         closing = "Report the result of the request, with nothing but the JSON object."
-        return Message("system", f"{_ROLE}\n\n{SECTIONS}"), Message(
-            "user", f"{fenced(sections)}\n\n{closing}"
-        )
+        return prompt(f"{_ROLE}\n\n{SECTIONS}", sections, closing)
 
     def _given(self, case: Case, past: Sequence[Turn]) -> str:
         """What was simulated before, each request once, in a fixed order.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Literal
 
 from workup.core.case import Case, Fact, Kind, Passage
 from workup.core.episode import ASK, DIAGNOSE, MALFORMED, Action, Ending, Episode, Part, Turn
-from workup.core.text import THINK, Block, control_tokens, tagged
+from workup.core.text import any_tag, control_tokens, scanned, tagged
 
 SEARCH, REFINE, EVIDENCE, DIAGNOSIS = "search", "refine", "evidence", "diagnosis"
 TAGS = (SEARCH, REFINE, EVIDENCE, DIAGNOSIS)
@@ -119,7 +119,9 @@ def numbered(found: Sequence[Passage]) -> str:
 
 @lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again
 def _read(text: str, subqueries: int, refine: bool, tags: tuple[str, ...]) -> Action:
-    found, errors = _blocks(text, _tag(tags))
+    # Unlike elsewhere thoughts may stand anywhere, refinements before them.
+    found, strays = scanned(text, any_tag(tags), thoughts=True)
+    errors = control_tokens(text) + strays
     errors += sum(block.tag == EVIDENCE or (block.tag == REFINE and not refine) for block in found)
     refined: list[str] = []
     action = None
@@ -152,35 +154,6 @@ def _action(tag: str, content: str, subqueries: int) -> Action | None:
         tuple(part[:LONGEST] for part in said[:most]),
         errors,
     )
-
-
-@cache
-def _tag(tags: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"<(/?)({'|'.join((*tags, THINK))})>")
-
-
-def _blocks(text: str, tags: re.Pattern[str]) -> tuple[list[Block], int]:
-    """The complete blocks of `text` in order, and how many tags and control tokens belong to none.
-
-    Unlike those of `workup.core.text.blocks` thoughts may stand anywhere, refinements before them.
-    No block contains a tag: an opening tag abandons the open block and takes over from it, a
-    closing tag of another name abandons it too. A thought that begins the text may lack its opening
-    tag, since some chat templates write it.
-    """
-    found: list[Block] = []
-    opened: re.Match[str] | None = None
-    errors = control_tokens(text)
-    for count, tag in enumerate(tags.finditer(text)):
-        if not tag[1]:
-            errors += opened is not None
-            opened = tag
-        elif opened is not None and opened[2] == tag[2]:
-            found.append(Block(tag[2], text[opened.end() : tag.start()], opened.start(), tag.end()))
-            opened = None
-        elif count or tag[2] != THINK:
-            errors += 1 + (opened is not None)
-            opened = None
-    return found, errors + (opened is not None)
 
 
 def says(text: str) -> bool:

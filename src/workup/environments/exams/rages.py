@@ -29,7 +29,7 @@ from workup.environments.base.withheld import Withholding
 from workup.environments.exams.exam_base import Exam, ExamBase, PositiveShare
 from workup.environments.exams.exam_terms import Named, common, key, read, synonyms
 from workup.models.structured import ask
-from workup.roles.fence import clean, fenced, numbered
+from workup.roles.fence import clean, numbered, prompt
 
 ResultSource = Literal["record", "base", "generated", "none", "refused"]
 NOWHERE: ResultSource = "none"  # nobody has the result
@@ -381,9 +381,7 @@ class ExamSimulator:
             ("the order", clean(normalise(self._usual(name)), _LONGEST_NAME)),
         ]
         closing = "Report the result of the order, with nothing but the JSON object."
-        return Message("system", f"{_ROLE}\n\n{SECTIONS}"), Message(
-            "user", f"{fenced(sections)}\n\n{closing}"
-        )
+        return prompt(f"{_ROLE}\n\n{SECTIONS}", sections, closing)
 
     def _usual(self, name: str) -> str:
         """The base's or the wing's own name of an examination; `name` where they know none."""

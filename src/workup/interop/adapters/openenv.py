@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 from uuid import uuid4
@@ -46,14 +47,16 @@ class EncounterState(State):
 
 
 class OpenEnvEnvironment(Environment):
-    """One session: an encounter after the other with the cases of `bench`."""
+    """One session: an encounter after the other with the cases of `bench`.
+
+    `places` says which case comes next; all sessions of a server share it.
+    """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, places: Iterator[int]) -> None:
         super().__init__()
-        self.bench = bench
-        self._next = count()
+        self.bench, self._next = bench, places
         self._place, self._id = 0, ""
         self._interaction: Interaction | None = None
 
@@ -113,8 +116,9 @@ def app(
 
 def serving(bench: Bench) -> Any:
     """The server for encounters with the cases of `bench`."""
+    places = count()
     return create_fastapi_app(
-        lambda: OpenEnvEnvironment(bench),
+        lambda: OpenEnvEnvironment(bench, places),
         DoctorAction,
         EncounterObservation,
         max_concurrent_envs=SESSIONS,

@@ -13,8 +13,8 @@ from itertools import islice
 from workup.cases.files import evenly_spaced
 from workup.core.case import Case, Source
 from workup.core.draws import seed_key
-from workup.core.episode import Ending, Episode
-from workup.core.errors import RolloutError, UserError
+from workup.core.episode import Ending, Episode, Score
+from workup.core.errors import BudgetError, RolloutError, UserError
 from workup.core.ports import (
     Doctor,
     Environment,
@@ -202,8 +202,9 @@ def examine(
 ) -> int:
     """Plays the evaluation for one doctor and writes its episodes into `run` as `label`.
 
-    Returns how many were played: those of earlier sessions are kept, except failed ones. Raises
-    WorkupError when more than `max_failed` of the episodes failed.
+    Returns how many were played: those of earlier sessions are kept, except failed ones. Where
+    Ctrl-C or a spent budget ends it, what has been played is written. Raises WorkupError when more
+    than `max_failed` of the episodes failed.
     """
     played = [o for o in run.outcomes(label, examination.phase) if o.ending != Ending.FAILED]
     kept = {(o.case_id, o.sample) for o in played}
@@ -222,8 +223,7 @@ def examine(
             progress({"step": done, "judged": judged, **share})
 
     while chunk := list(islice(jobs, CHUNK)):
-        records = run_to_end(_examine(examination, player, label, chunk, tick))
-        run.write(records)
+        records = run_to_end(_examine(examination, player, label, chunk, tick, run.write))
         failed += [record.episode for record in records if record.episode.ending is Ending.FAILED]
         check_failures(failed, done, examination.max_failed)
     return done - len(kept)
@@ -235,19 +235,34 @@ async def _examine(
     label: str,
     jobs: Sequence[tuple[ToPlay, int]],
     tick: Callable[[bool | None], None],
+    keep: Callable[[list[Record]], None],
 ) -> list[Record]:
+    """Plays `jobs` and returns their records, which `keep` gets too.
+
+    Where Ctrl-C or a spent budget ends this, it gets those that are there.
+    """
     verdicts = Verdicts(examination.judge, examination.settle)
     limit = asyncio.Semaphore(examination.concurrency)
 
-    async def one(job: ToPlay, sample: int) -> Record:
+    over: dict[int, Record] = {}  # by the place of the job
+
+    async def one(place: int, job: ToPlay, sample: int) -> None:
         async with limit:
             episode = await player(examination, job)
-        record = await judged(examination, verdicts, label, episode, sample)
-        tick(record.correct)
-        return record
+        over[place] = await judged(examination, verdicts, label, episode, sample)
+        tick(over[place].correct)
 
-    records = await asyncio.gather(*(one(job, sample) for job, sample in jobs))
-    return await scored(examination, verdicts, records)
+    async def kept() -> list[Record]:
+        records = await scored(examination, verdicts, [over[place] for place in sorted(over)])
+        keep(records)
+        return records
+
+    try:
+        await asyncio.gather(*(one(place, *job) for place, job in enumerate(jobs)))
+    except (asyncio.CancelledError, BudgetError):
+        await kept()
+        raise
+    return await kept()
 
 
 async def judged(
@@ -270,7 +285,10 @@ async def judged(
 async def scored(
     examination: Examination, verdicts: Verdicts, records: Sequence[Record]
 ) -> list[Record]:
-    """The judged records with the reward's scores; failed episodes have none."""
+    """The judged records with the reward's scores; failed episodes have none.
+
+    An episode whose scoring gave up is a failed one.
+    """
     good = tuple(record.episode for record in records if record.correct is not None)
     if examination.reward is None or not good:
         return list(records)
@@ -280,7 +298,29 @@ async def scored(
         models=examination.models,
         key=seed_key("evaluate", examination.seed),
     )
-    scores = iter((await examination.reward((good,), instruments))[0])
-    return [
-        record if record.correct is None else with_score(record, next(scores)) for record in records
-    ]
+    scores = iter(await _scores(examination.reward, good, instruments))
+    return [record if record.correct is None else _with(record, next(scores)) for record in records]
+
+
+async def _scores(
+    reward: Reward, episodes: Sequence[Episode], instruments: Instruments
+) -> Sequence[Score | RolloutError]:
+    """The score of each episode, or why there is none."""
+    try:
+        return (await reward((tuple(episodes),), instruments))[0]
+    except RolloutError:
+        pass  # one episode is to blame, or several: each is scored by itself
+    found: list[Score | RolloutError] = []
+    for episode in episodes:
+        try:
+            found += (await reward(((episode,),), instruments))[0]
+        except RolloutError as error:
+            found.append(error)
+    return found
+
+
+def _with(record: Record, found: Score | RolloutError) -> Record:
+    if isinstance(found, Score):
+        return with_score(record, found)
+    episode = replace(record.episode, ending=Ending.FAILED, reason=f"reward: {found}")
+    return replace(record, episode=episode, correct=None, measures={})

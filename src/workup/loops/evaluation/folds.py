@@ -14,6 +14,8 @@ from secrets import token_hex
 from statistics import fmean
 from typing import Any
 
+from pydantic import BaseModel
+
 from workup.core.errors import UserError
 from workup.loops.evaluation import loop
 from workup.loops.evaluation.arms import Steps
@@ -23,7 +25,7 @@ from workup.report.live import Live
 from workup.runs import Run
 from workup.runs.folder import free, is_run, part
 from workup.runs.policies import Resolved, resolve
-from workup.runs.settings import PolicySettings, build, merge
+from workup.runs.settings import PolicySettings, Settings, build, merge, revised
 from workup.runs.summary import repeats, summarise
 
 Play = Callable[[str, Path, Live], Run]
@@ -101,11 +103,14 @@ def told(folds: Sequence[Examination]) -> str:
 def go_on(path: Path, play: Play, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
     """Plays the folds of the run in `path` one after the other, and puts their episodes together.
 
-    What is finished of them is kept.
+    What is finished of them is kept. Raises UserError for a change that no fold takes.
     """
     began = time.monotonic()
     with Run.open(path) as run, run.alone():
         if changes:
+            trained = "method" in run.config
+            model: type[BaseModel] = Settings if trained else PolicySettings
+            revised(model, {**run.settings, **({"split": 0} if trained else {})}, changes)
             run.revise(merge(run.settings, changes), changes)
         quiet = Steps(live, several=True)
         for split, folder in run.parts.items():
@@ -147,7 +152,8 @@ def _mean(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in dict.fromkeys(name for line in lines for name in line):
         values = [line[name] for line in lines if line.get(name) is not None]
         if values and all(isinstance(value, Mapping) for value in values):
-            found[name] = _mean(values)
+            names = dict.fromkeys(key for value in values for key in value)
+            found[name] = {key: fmean(value.get(key, 0) for value in values) for key in names}
         elif values and name != "step" and all(isinstance(v, int | float) for v in values):
             found[name] = sum(values) if name.endswith("seconds") else fmean(values)
         else:

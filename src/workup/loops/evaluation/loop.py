@@ -40,7 +40,7 @@ from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
 from workup.runs import Run
 from workup.runs.folder import free
-from workup.runs.policies import TINY, Resolved, own_judges, resolve
+from workup.runs.policies import TINY, Resolved, identities, own_judges, resolve
 from workup.runs.policies.unseen import counted, open_unseen, own_cases, refuse_met
 from workup.runs.settings import (
     STRATEGY,
@@ -104,11 +104,13 @@ def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> 
     """Continues an interrupted evaluation: its episodes are kept, except failed ones.
 
     `changes` are settings that may change in between (`settings.revised`); the run records them.
+    Raises UserError where local weights are others than those that played.
     """
     with Run.open(path) as run:
         evaluation = Evaluation.of(
             revised(PolicySettings, run.settings, changes or {}), run.account
         )
+        _refuse_other_weights(run, evaluation)
         if changes:
             with run.alone():
                 run.revise(merge(run.settings, changes), changes)
@@ -154,6 +156,18 @@ def _go_on(
         )
         finish(run, summary, notes, live)
     return Run.open(path)
+
+
+def _refuse_other_weights(run: Run, evaluation: Evaluation) -> None:
+    before = run.versions.get("weights") or {}
+    named = {"policy": evaluation.policy.name, **evaluation.supporting.roles}
+    now = identities({role: name for role, name in named.items() if role in before})
+    for role, weights in before.items():
+        if now.get(role) != weights:
+            raise UserError(
+                f"{run.path} was played with other weights: {role} was {weights} and is now "
+                f"{now.get(role, 'not there')}; bring them back, or begin anew with another --out"
+            )
 
 
 def refuse_untrained(settings: PolicySettings) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from workup.cases.files import evenly_spaced
 from workup.core.draws import seed_key
-from workup.core.episode import Episode
+from workup.core.episode import Ending, Episode
 from workup.core.errors import UserError
 from workup.core.lazy import Lazy
 from workup.core.ports import Doctor
@@ -99,13 +99,15 @@ class Stopping:
     ) -> Mapping[str, Any]:
         """Calibrates, plays the row, and returns its entry in summary.json.
 
-        What an earlier session played is kept. Raises UserError where too many of the calibration
-        episodes failed for `alpha`.
+        What an earlier session played is kept. Once the row has begun, its rule stays: failed
+        episodes of the calibration are not played again. Raises UserError where too many of them
+        failed for `alpha`.
         """
         alpha, most = self.settings.alpha, self.settings.most
         assert alpha is not None  # else there is no such row
         scored = replace(self.calibrating, own={self.label: (EncounterScore(self.belief, most),)})
-        evaluate(run, scored, playing(self.doctor), self.label, live, supporting)
+        if all(each.ending == Ending.FAILED for each in run.outcomes(self.row)):
+            evaluate(run, scored, playing(self.doctor), self.label, live, supporting)
         outcomes = run.outcomes(self.label, PHASE)
         scores = [score for each in outcomes if (score := value(each, SCORE)) is not None]
         rule = StoppingRule(threshold(scores, alpha), most)

@@ -87,8 +87,13 @@ def _left_out(settings: Settings, sizes: Mapping[str, int]) -> list[str]:
 
 
 def _of(settings: Settings, split: str) -> Settings:
-    """The training of one fold; it begins with the policy of that fold, where there are several."""
+    """The training of one fold; it begins with the policy of that fold, where there are several.
+
+    Raises UserError for the policies of another number of folds.
+    """
     policy = resolve(settings.policy)
+    if policy.folds and (number := policy.config["folds"]) != settings.folds:
+        raise UserError(f"{policy.name} has {number} folds: type folds={number}")
     name = str(Path(policy.name) / part(split)) if policy.folds else policy.name
     return settings.model_copy(update={"policy": name, "folds": None, "split": split})
 

@@ -60,6 +60,7 @@ from workup.rl.running import ahead, one_loop, run_to_end
 from workup.runs import Record, Run
 from workup.runs.folder import CHECKPOINTS, free
 from workup.runs.policies import TRAINABLE, own_judges, resolve
+from workup.runs.policies.trained import held
 from workup.runs.policies.unseen import counted, refuse_met
 from workup.runs.settings import Settings, World, build, merge, preset_note, revised, world
 from workup.runs.summary import summarise
@@ -719,6 +720,7 @@ class Training:
 
         Demonstrations spread over the whole warm start are part of it. They depend on teacher,
         environment and cases, so that methods with the same demonstrations share one warm start.
+        So is what the files of the cases hold: a corrected file is another recipe.
         """
         s, total = self.settings, self.settings.sft.steps * self.settings.sft.batch
         drawn = {*range(min(total, RECIPE)), *range(0, total, -(-total // RECIPE) or 1)}
@@ -727,7 +729,8 @@ class Training:
         made = (s.cases, s.split, s.seed, s.tiny, s.lora, s.sft)
         # These decide how sums are rounded, or how a gradient is clipped.
         how = (s.micro_batch, s.max_grad_norm, s.bf16, s.gradient_checkpointing, s.threads)
-        return repr((stage.name, made, how, s.engine, self.engine.recipe, shown))
+        files = held(s.cases)
+        return repr((stage.name, made, how, s.engine, self.engine.recipe, shown, *files))
 
     def _demonstrations(self, stage: SftStage) -> Iterator[list[Demonstration]]:
         """This process's share of each batch."""

@@ -28,6 +28,7 @@ from workup.runs.judged import measured
 from workup.runs.settings import Settings
 
 SEARCH, CHOSEN, REJECTED = "search", "chosen", "rejected"
+STEP = 64  # cases of a step; what is in flight at a time is limited by the settings
 FIGURES = ("kept", "right", "trials", "failures", "depth", "calls")
 
 
@@ -57,20 +58,23 @@ class Exploration:
 
     @property
     def steps(self) -> int:
-        return -(-self.total // self.at_once)
+        return -(-self.total // STEP)
 
     def step(self, number: int) -> list[Case]:
-        """The cases of step `number` ≥ 1; they are searched at the same time."""
-        return self.cases[(number - 1) * self.at_once : number * self.at_once]
+        """The cases of step `number` ≥ 1."""
+        return self.cases[(number - 1) * STEP : number * STEP]
 
     def before(self, step: int) -> int:
         """The number of cases before those of step `step`."""
-        return min((step - 1) * self.at_once, self.total)
+        return min((step - 1) * STEP, self.total)
 
     async def search(
         self, policy: Policy, step: int, cases: Iterable[Case], keep: Callable[[list[Record]], None]
     ) -> None:
-        """Searches `cases` of step `step`; `keep` gets a case's records when its search is over."""
+        """Searches `cases` of step `step`, a quarter of `concurrency` at the same time.
+
+        `keep` gets a case's records when its search is over.
+        """
         verdicts, doctor = Verdicts(self.instruments.judge), TokenDoctor(policy)
         if LIVE in self.instruments.scorers:
             self.instruments.scorers[LIVE].refresh()
@@ -89,11 +93,14 @@ class Exploration:
                 raise RolloutError(settled.reason)
             return (await self.stage.reward(((episode,),), instruments))[0][0]
 
+        limit = asyncio.Semaphore(self.at_once)
+
         async def one(case: Case) -> None:
             s = self.settings
             key = seed_key(self.stage.name, s.seed, case.id)
             sampling = Sampling(self.environment.stop, s.max_tokens, s.temperature, key)
-            found = await self.stage.search(case, self.environment, doctor, value, sampling)
+            async with limit:
+                found = await self.stage.search(case, self.environment, doctor, value, sampling)
             judged = [(await verdicts.settle(episode))[1] for episode, _ in found.scored]
             trials = [
                 Trial(e, score, bool(correct))

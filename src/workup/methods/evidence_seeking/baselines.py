@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from pydantic import Field
@@ -91,7 +92,8 @@ def credulous(settings: RewardSettings, environment: Environment) -> Sequence[St
         raise UserError(
             "no-hack-detection has a judge of lists of its own: leave out roles.ranking"
         )
-    paying = world.with_parts(ranking=CredulousRanking(world.catalogue))
+    paying = copy(world)
+    paying.ranking = CredulousRanking(world.catalogue)
     return paid_by(paying, settings, world)
 
 

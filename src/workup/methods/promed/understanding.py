@@ -17,7 +17,7 @@ from workup.core.episode import DIAGNOSE, Episode, Message, Turn
 from workup.core.ports import Model, Request
 from workup.environments.base.patients import answered_before
 from workup.methods.promed.shapley import revealed
-from workup.roles.fence import RULES, clean, fenced
+from workup.roles.fence import RULES, clean, prompt
 from workup.roles.judges.assessor import Assessor
 from workup.roles.judges.questions import Entailed, Stated
 
@@ -138,6 +138,4 @@ def _messages(episode: Episode, past: Sequence[Turn]) -> tuple[Message, ...]:
     ]
     if lines:
         sections.append(("what was asked and answered", "\n".join(lines)))
-    return Message("system", f"{_INSTRUCTIONS}\n\n{RULES}"), Message(
-        "user", f"{fenced(sections)}\n\n{_CLOSING}"
-    )
+    return prompt(f"{_INSTRUCTIONS}\n\n{RULES}", sections, _CLOSING)

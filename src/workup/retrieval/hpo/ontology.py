@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from workup.cases.files import scan
@@ -109,31 +110,17 @@ class Ontology:
         The terms are visited so that no parent comes after its child: nothing recurses deeply.
         Raises CaseError for an unknown parent, and where a term is a kind of itself.
         """
-        children: dict[str, list[str]] = {}
-        left: dict[str, set[str]] = {}
         for id, term in self.terms.items():
             present = {parent: self.resolve(parent) for parent in term.parents}
             if unknown := next((parent for parent in present if not present[parent]), ""):
                 raise CaseError(f"{id} is a kind of {unknown}, an unknown term (is_a).", file=path)
-            term.parents, left[id] = sorted({*present.values()}), {*present.values()}
-            for parent in left[id]:
-                children.setdefault(parent, []).append(id)
-        ready = [id for id, parents in left.items() if not parents]
-        seen = 0
-        while ready:
-            id = ready.pop()
-            seen += 1
-            self.ancestors(id)
-            for child in children.get(id, []):
-                left[child].discard(id)
-                if not left[child]:
-                    ready.append(child)
-        if seen < len(left):
-            id, below = next(id for id, parents in left.items() if parents), set[str]()
-            while id not in below:  # upwards, until a term comes again: it is one of the circle
-                below.add(id)
-                id = min(left[id])
-            raise CaseError(f"{id} is a kind of itself (is_a).", file=path)
+            term.parents = sorted({*present.values()})
+        parents = {id: term.parents for id, term in self.terms.items()}
+        try:
+            for id in TopologicalSorter(parents).static_order():
+                self.ancestors(id)
+        except CycleError as error:
+            raise CaseError(f"{error.args[1][0]} is a kind of itself (is_a).", file=path) from None
 
 
 def _stanzas(path: Path) -> Iterator[tuple[int, dict[str, list[str]]]]:

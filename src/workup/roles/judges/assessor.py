@@ -13,10 +13,9 @@ from typing import Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from workup.core.episode import Message
 from workup.core.ports import Model, Request
 from workup.models.structured import Sizes, ask
-from workup.roles.fence import RULES, fenced
+from workup.roles.fence import RULES, prompt
 
 Q_contra = TypeVar("Q_contra", contravariant=True)
 V_co = TypeVar("V_co", bound="JudgeVerdict", covariant=True)
@@ -80,10 +79,7 @@ async def consult(
 
     Raises RolloutError when there is none.
     """
-    messages = (
-        Message("system", f"{rubric.text}\n\n{RULES}"),
-        Message("user", f"{fenced(sections)}\n\n{CLOSING}"),
-    )
+    messages = prompt(f"{rubric.text}\n\n{RULES}", sections, CLOSING)
     return await ask(
         model,
         Request(rubric.role, rubric.version, messages, max_tokens=rubric.max_tokens),

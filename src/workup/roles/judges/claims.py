@@ -169,7 +169,8 @@ def _against(clause: str, parts: Sequence[str], name: str) -> bool:
     for number, piece in enumerate(pieces):
         for at in places(name, piece):
             before, behind = piece[max(at - _NEAR, 0) : at], piece[at + len(name) :][:_NEAR]
-            if offset + at > first or number < last or _beside(before, behind):
+            beside = _CLOSE.search(before) or _BEHIND.search(behind.lstrip())
+            if offset + at > first or number < last or beside:
                 return True
         offset += len(piece) + len(" , ")
     return False
@@ -180,8 +181,3 @@ def _masked(piece: str, name: str) -> str:
     for at in places(name, piece):
         piece = f"{piece[:at]}{'_' * len(name)}{piece[at + len(name) :]}"
     return piece
-
-
-def _beside(before: str, behind: str) -> bool:
-    """Whether the words beside a name, within its part of the clause, deny it."""
-    return bool(_CLOSE.search(before) or _BEHIND.search(behind.lstrip()))

@@ -16,7 +16,7 @@ from workup.models import hub, smollm2
 from workup.roles.config import Config
 from workup.roles.endpoint import ENDPOINT
 from workup.runs import Run
-from workup.runs.folder import FOLDS, is_run
+from workup.runs.folder import FOLDS, is_run, named
 from workup.runs.policies.trained import Trained
 from workup.runs.settings import SupportSettings
 
@@ -65,7 +65,8 @@ class Resolved:
         """An endpoint's name, or the last part of a folder or a hub id, for tables."""
         if self.endpoint:
             return self.name.removeprefix(ENDPOINT)
-        folder = Path(self.name)  # a policy of a cross-validation is called after all of them
+        folder = named(self.place or Path(self.name))
+        # a policy of a cross-validation is called after all of them
         return folder.parent.parent.name if folder.parent.name == FOLDS else folder.name
 
     @cached_property
@@ -147,7 +148,14 @@ class Resolved:
         `anchors`, where some could play, are names that need no weights; nor does the tiny policy.
         `why` says which of them are missing. An endpoint is checked when it is opened.
         """
-        if self.is_tiny or self.endpoint or self.name in (anchors or ()):
+        if self.is_tiny or self.name in (anchors or ()):
+            return
+        if self.label in (anchors or ()):
+            raise UserError(
+                f"'{self.name}' would be called '{self.label}' in tables, as an anchor is: give it "
+                "another name"
+            )
+        if self.endpoint:
             return
         if self.place is None and self.name not in OURS:
             _refuse_other_names(self.name, anchors, why)

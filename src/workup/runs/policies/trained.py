@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +51,23 @@ def place_of(spec: str) -> tuple[str, str]:
     place = rest.partition("#")[0]
     path = Path(place).expanduser()
     return scheme, str(path.resolve()) if scheme != CLINIC and path.exists() else place
+
+
+def held(spec: str) -> list[str]:
+    """What a spec's file holds, as a digest, or its folder's files with their sizes and times.
+
+    Empty of a source without files.
+    """
+    scheme, place = place_of(spec)
+    path = Path(place)
+    if scheme == CLINIC or not path.exists():
+        return []
+    if path.is_file():
+        with path.open("rb") as file:
+            return [hashlib.file_digest(file, "blake2b").hexdigest()]
+    found = sorted(each for each in path.rglob("*") if each.is_file())
+    seen = ((each.relative_to(path), each.stat()) for each in found)
+    return [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in seen]
 
 
 def view_of(spec: str) -> tuple[str, str, str]:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workup.cases import open_source
 from workup.core.case import Case, Fact, Kind, Source
-from workup.core.episode import Action, Message
+from workup.core.episode import Action
 from workup.core.errors import RolloutError, UserError
 from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
@@ -43,7 +43,7 @@ from workup.environments.base.withheld import withheld
 from workup.environments.consultation import Consultation
 from workup.models.structured import ask
 from workup.rl.running import run_to_end
-from workup.roles.fence import clean, fenced
+from workup.roles.fence import clean, prompt
 from workup.studies.base.injections import INJECTIONS
 from workup.studies.base.result import Result, Section, for_each, percent, sheet
 from workup.studies.base.task import SourceSettings, Study, StudyTask
@@ -457,10 +457,7 @@ def _exchange(probe: SimulatorProbe, said: PatientReply) -> list[tuple[str, str]
 
 def _request(version: str, rubric: str, sections: Sequence[tuple[str, str]]) -> Request:
     closing = "Check the answer, and answer with nothing but the JSON object."
-    messages = (
-        Message("system", f"{rubric}\n\n{SECTIONS}"),
-        Message("user", f"{fenced(sections)}\n\n{closing}"),
-    )
+    messages = prompt(f"{rubric}\n\n{SECTIONS}", sections, closing)
     return Request("checker", version, messages, max_tokens=400)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from workup.core.disk import slug
 from workup.core.episode import Ending
-from workup.core.errors import UserError
+from workup.core.errors import UserError, unknown
 from workup.doctors import strategies
 from workup.loops.evaluation import loop as evaluation
 from workup.loops.evaluation.arms import Steps, labels
@@ -278,8 +278,12 @@ def _go_on(path: Path, live: Live, changes: Mapping[str, Any]) -> Run:
     began = time.monotonic()
     with Run.open(path) as run, run.alone():
         if changes:
-            for arm in run.config["arms"]:
-                revised(PolicySettings, arm["settings"], changes)
+            arms = run.config["arms"]
+            ends = {end for arm in arms for end in arm["settings"]["endpoints"]}
+            if missing := [end for end in changes.get("endpoints", ()) if end not in ends]:
+                raise unknown("endpoint of this suite", missing[0], ends)
+            for arm in arms:
+                revised(PolicySettings, arm["settings"], _own(changes, arm["settings"]))
             run.revise({}, changes)
         quiet = Steps(live, several=True)
         try:
@@ -300,16 +304,25 @@ def _go_on(path: Path, live: Live, changes: Mapping[str, Any]) -> Run:
     return Run.open(path)
 
 
+def _own(changes: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Of `changes` those that an evaluation with these settings takes: of endpoints, its own."""
+    others = {key: new for key, new in changes.items() if key != "endpoints"}
+    reached = changes.get("endpoints", {})
+    own = {end: new for end, new in reached.items() if end in settings["endpoints"]}
+    return {**others, "endpoints": own} if own else others
+
+
 def _play(run: Run, arm: Mapping[str, Any], live: Live, changes: Mapping[str, Any]) -> None:
     """Plays one evaluation, or what is left of it."""
-    path = run.path / arm["folder"]
+    path, values = run.path / arm["folder"], arm["settings"]
     if is_run(path):
-        if changes or not _played(path):
-            evaluation.resume(path, live, changes).close()
+        own = _own(changes, values)
+        if own or not _played(path):
+            evaluation.resume(path, live, own).close()
         return
-    values = arm["settings"]
     for changed in run.config.get("changed", ()):
-        values = merge(values, {key: new for key, new in changed.items() if key != "when"})
+        given = {key: new for key, new in changed.items() if key != "when"}
+        values = merge(values, _own(given, values))
     evaluation.start(build(PolicySettings, values), path, live, run.account).close()
 
 
