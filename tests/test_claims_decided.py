@@ -84,6 +84,21 @@ def test_the_direction_decides(ours: float, theirs: float, lower: bool, verdict:
     assert found.verdict.startswith(verdict)
 
 
+@pytest.mark.parametrize(
+    ("risen", "verdict"), [(0.0, "could not show it"), (0.3, "equal within the margin")]
+)
+def test_curves_that_have_not_moved_are_not_called_equal(risen: float, verdict: str) -> None:
+    every = [
+        ended(arm, seed, 0.5, [0.4 + risen * step / 39 for step in range(40)])
+        for arm in "ab"
+        for seed in range(4)
+    ]
+    found = finding(claim(curve=True, margin=0.05), every)
+    assert found.verdict == verdict
+    assert found.difference is not None
+    assert ("has not moved" in found.reason) == (risen == 0)
+
+
 def test_two_seeds_give_no_verdict() -> None:
     assert finding(claim(), runs(0.9, 0.2, seeds=2)).verdict == "undecided, 2 of at least 3 seeds"
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from workup.core.crossed import (
@@ -179,7 +180,10 @@ def finding(claim: Claim, runs: Iterable[Ended], untried: Untried | None = None)
     if found.seeds < FEWEST:
         decided = f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds"
     ours, theirs = (_level(side) for side in sides)
-    return ClaimFinding(claim, decided, found, ours, theirs, each, rising)
+    reason = ""
+    if decided == Decision.EQUAL and claim.curve and not _has_moved(claim, sides):
+        decided, reason = CANNOT, f"{claim.measure} has not moved by the margin in any run"
+    return ClaimFinding(claim, decided, found, ours, theirs, each, rising, reason)
 
 
 def _measured(claim: Claim) -> list[tuple[str | float, str]]:
@@ -253,6 +257,20 @@ def _difference(claim: Claim, ours: Side, theirs: Side) -> tuple[Crossed, dict[i
     )
     each = {seed: crossed_difference({"": ours[seed]}, {"": theirs[seed]}).mean for seed in ours}
     return whole, each
+
+
+def _has_moved(claim: Claim, sides: Iterable[Side]) -> bool:
+    """Whether a training curve ends further from its start than the margin.
+
+    Both are means of a tenth of the steps. What training has not changed yet is alike under all
+    rewards, which says nothing of them.
+    """
+    for curve in (curve for side in sides for curve in side.values()):
+        known = [each for each in curve if each is not None]
+        tenth = max(1, len(known) // 10)
+        if known and abs(fmean(known[-tenth:]) - fmean(known[:tenth])) > claim.margin:
+            return True
+    return False
 
 
 def _level(side: Side) -> float | None:
