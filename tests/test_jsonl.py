@@ -409,7 +409,8 @@ def test_items_of_findings_are_those_of_the_sidecar(tmp_path: Path) -> None:
 def test_the_truth_is_among_the_options(
     tmp_path: Path, options: list[str], diagnosis: str, right: list[str] | None, problem: str
 ) -> None:
-    truth = {"diagnosis": diagnosis} | ({"extra": {"right": right}} if right else {})
+    extra = {"right": right, "letters": [], "alphabet": []} if right else {"right": ["mine"]}
+    truth = {"diagnosis": diagnosis, "extra": extra}
     found = listed(file(tmp_path, {**LINE, "truth": truth, "options": options}))
     assert [(p.line, p.field) for p in found] == ([(1, "options")] if problem else [])
     assert all(problem in p.problem for p in found)

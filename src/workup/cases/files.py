@@ -14,7 +14,6 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from hashlib import blake2b
 from io import BufferedReader
 from itertools import count
 from pathlib import Path
@@ -27,6 +26,7 @@ from pydantic_core import ErrorDetails
 from workup.core.case import Case, Source
 from workup.core.errors import CaseError, UserError, unknown
 from workup.core.lazy import Lazy
+from workup.core.text import digest
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -378,14 +378,13 @@ def view_of(rest: str, scheme: str, views: Sequence[str]) -> tuple[str, str]:
 def held_out(split: Split, key: str) -> bool:
     """Whether the group of cases named `key` is on the test side of `split`.
 
-    Of a number one group in five is. It is a hash of number and key, so a case keeps its side when
+    Of a number one group in five is. It is a hash of number and key, so a key keeps its side when
     rows are added or moved. Two numbers hold out two independently drawn fifths, which may overlap.
     A fold holds out its own part: a hash of the key alone, so that the folds of n are disjoint and
     every group is in one of them.
     """
     number, _, of = str(split).partition("/")
-    digest = blake2b(f"{'folds' if of else split}\n{key}".encode(), digest_size=8).digest()
-    place = int.from_bytes(digest)
+    place = int.from_bytes(digest(f"{'folds' if of else split}\n{key}"))
     return place % int(of) == int(number) - 1 if of else place % _HELD_OUT_IN == 0
 
 

@@ -40,6 +40,7 @@ from workup.cases.files import (
 )
 from workup.cases.lines import CaseLines
 from workup.cases.publications import Groups, publications
+from workup.cases.questions import Answer
 from workup.cases.rows import Filled, RowErrors
 from workup.core.case import (
     LONGEST_ENTITY,
@@ -335,7 +336,9 @@ def _unfit_options(case: CaseLine) -> Iterator[tuple[str, str]]:
     if "" in case.options:
         yield "options", "an option is blank."
     extra, name = case.truth.extra, case.truth.diagnosis
-    told = extra.get("right") if isinstance(extra, dict) else None
+    # What the question sets write; another `right` of a user's is none of ours.
+    listed = isinstance(extra, dict) and extra.keys() >= Answer.__annotations__.keys()
+    told = extra["right"] if isinstance(extra, dict) and listed else None
     if isinstance(told, list):
         missing = [right for right in told if right not in case.options]
     else:
@@ -348,7 +351,6 @@ def _unfit_options(case: CaseLine) -> Iterator[tuple[str, str]]:
 
 def _source(name: str, file: CaseLines, seen: _Seen, sidecar: _Sidecar | None) -> Source:
     path = file.path
-    sidecar = _read_sidecar(path)
     items = (
         [_item(item) for item in sidecar.items]
         if sidecar

@@ -552,10 +552,10 @@ def _refuse_idle(
 ) -> None:
     """Raises UserError for a typed setting that is `given` already, or is typed as an option."""
     for word in words or ():
-        name, _, value = word.partition("=")
-        if name in given:
+        name, equals, value = word.partition("=")
+        if equals and name in given:
             raise UserError(f"'{word}' would change nothing: it is {given[name]} already")
-        if name in options:
+        if equals and name in options:
             raise UserError(f"'{word}' would change nothing: type {options[name]} {value}")
 
 

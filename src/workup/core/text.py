@@ -139,8 +139,9 @@ def scanned(
     """The complete blocks of `text` in order, and how many of `tags` belong to none.
 
     No block contains a tag: an opening tag abandons the open block and takes over from it, a
-    closing tag of another name abandons it too. With `thoughts` a thought is a block, and the one
-    that begins the text may lack its opening tag, since some chat templates write it.
+    closing tag of another name abandons it too. With `thoughts` a thought is a block. Then a
+    closing tag of a thought that is the first tag is no error and no block: some chat templates
+    write its opening tag.
     """
     found: list[Block] = []
     opened: re.Match[str] | None = None

@@ -30,6 +30,11 @@ class Frame:
         return self.supporting.environment
 
     @property
+    def weighed(self) -> Mapping[str, str]:
+        """The names of policies and models whose weights a run records, by role."""
+        return {"policy": self.policy.name, **self.supporting.roles}
+
+    @property
     def anchors(self) -> Mapping[str, Doctor]:
         """The doctors that bound what is measured, by label, from the lowest to the highest."""
         return self.environment.about.anchors(self.source, self.seed)
@@ -40,7 +45,7 @@ def create(out: Path, config: Mapping[str, Any], frame: Frame, *, several: bool 
 
     A run over `several` policies has none of its own.
     """
-    named = {**({} if several else {"policy": frame.policy.name}), **frame.supporting.roles}
+    named = {role: name for role, name in frame.weighed.items() if not several or role != "policy"}
     made = versions({"run": frame.seed}, weights=policies.identities(named))
     Run.create(out, config, made, restricted=frame.source.restricted).close()
 

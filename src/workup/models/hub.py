@@ -55,7 +55,7 @@ def weights(name: str, *, forms: str = FORMS) -> str:
         return str(there)
     if is_path(name):
         raise UserError(f"no weights '{name}': there is no such folder{_near(name)} ({forms})")
-    if not _is_id(name):
+    if not is_id(name):
         raise UserError(f"no weights '{name}' ({forms})")
     if kept := cached(name):
         return kept
@@ -72,7 +72,7 @@ def _there(name: str) -> Path | None:
         return None
 
 
-def _is_id(name: str) -> bool:
+def is_id(name: str) -> bool:
     """Whether the hub takes this name for a repository's."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
@@ -243,6 +243,8 @@ def _near(name: str) -> str:
     path = Path(name)
     with suppress(RuntimeError):  # ~ of nobody
         path = path.expanduser()
-    beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+    beside: list[str] = []
+    with suppress(OSError):
+        beside = [each.name for each in path.parent.iterdir()]
     near = get_close_matches(path.name, beside, n=1, cutoff=0.6)
     return f". Did you mean '{path.parent / near[0]}'?" if near else ""

@@ -120,8 +120,11 @@ def _case(report: Case, parts: ReportParts) -> Case:
         )
         for number, test in enumerate(parts.tests, start=1)
     ]
+    own, name = report.truth, parts.diagnosis.strip()
+    if normalise(name) not in map(normalise, (own.diagnosis, *own.aliases)):
+        own = replace(own, codes=(), aliases=(), references=(), graphs=())  # of another disease
     truth = replace(
-        opened(report.truth, [parts.diagnosis.strip()]),
+        opened(own, [name]),
         differentials=tuple(
             dict.fromkeys(name.strip() for name in parts.differential if name.strip())
         ),

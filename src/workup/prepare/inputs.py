@@ -73,8 +73,8 @@ def open_input(
     if reports and (place := Path(spec).expanduser()).exists():
         errors = RowErrors(strict=strict)
         source = _folder(spec, place, errors) if place.is_dir() else _lines(spec, place, errors)
-        if of != "all":
-            raise UserError("raw reports are not held out: leave --of out")
+        if of != "all" or split:
+            raise UserError("raw reports are not held out: leave --of and --split out")
         return Input(source, [source.test], limit=limit)
     source = open_source(_spec(spec, of), split=split, strict=strict)
     sides = {"all": [source.train, source.test], "train": [source.train], "test": [source.test]}[of]

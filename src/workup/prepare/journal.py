@@ -34,8 +34,8 @@ _BEGINS = b'{"step": "'  # of every journal
 class Journal:
     """An append-only file, held against other processes while it is open.
 
-    Raises UserError if another process holds it, if it was made in another way than `header` says,
-    if a line is damaged, or if it cannot be written.
+    Raises UserError if another process holds it, if it has cases made in another way than `header`
+    says, if it is another file or damaged, or if it cannot be written.
     """
 
     def __init__(self, path: Path, header: Mapping[str, Any], *, private: bool = False) -> None:
@@ -73,11 +73,9 @@ class Journal:
         offset = 0
         read = iter(lambda: self._reader.readline(_LONGEST + 1), b"")
         for number, line in enumerate(read, start=1):
+            if number == 1 and line[: len(_BEGINS)] != _BEGINS[: len(line)]:
+                raise UserError(f"{self.path} is no journal of a preparation; choose another --out")
             if not line.endswith(b"\n") and len(line) <= _LONGEST:
-                if number == 1 and line[: len(_BEGINS)] != _BEGINS[: len(line)]:
-                    raise UserError(
-                        f"{self.path} is no journal of a preparation; choose another --out"
-                    )
                 break
             entry = self._parse(line, number)
             if number == 1:

@@ -240,7 +240,7 @@ class _Work:
         try:
             CaseLine.model_validate(json.loads(line))
         except ValidationError as error:
-            told = ": ".join(first_problem(error))
+            told = ": ".join(filter(None, first_problem(error)))
             raise RolloutError(f"the model's answer makes no case: {told}") from error
         return line
 

@@ -67,7 +67,8 @@ def compare(
     has all transcripts in a folder of its name beside it; those of restricted cases only if
     `transcripts` asks for them. Suites are compared with suites, benchmark by benchmark, and not
     pooled. Raises UserError for a run in which no one was evaluated, for one that is named twice,
-    for a suite beside a run that is none, and as `sides.compared`.
+    for a suite beside a run that is none, for a file that cannot be written, and as
+    `sides.compared`.
     """
     _refuse_twice(runs)
     written = {"page": html, "json": json}
@@ -100,7 +101,7 @@ def compare(
 
 
 def _refuse_places(files: Sequence[Path]) -> None:
-    """Raises UserError before anything is computed: for one file twice, or a folder that is not."""
+    """Raises UserError for one file that is named twice, and for a missing folder."""
     for path in files:
         if not path.absolute().parent.is_dir():
             raise UserError(f"{path}: there is no folder {path.parent}; make it, or name another")
@@ -136,14 +137,14 @@ def _show(
 def _suites(runs: Sequence[Run], console: Console, html: Path | None, json: Path | None) -> None:
     table, notes = _beside(runs)
     found = _of_suites(table, notes)
-    for sheet in suite.sheets(found):
-        sheet.show(console)
-    for note in found["notes"]:
-        console.print(note, markup=False)
     if html is not None:
         suite.page_beside(table, notes, html, " · ".join(run.name for run in runs))
     if json is not None:
         write_json(json, found, private=any(run.restricted for run in runs))
+    for sheet in suite.sheets(found):
+        sheet.show(console)
+    for note in found["notes"]:
+        console.print(note, markup=False)
 
 
 def _of_suites(table: suite.Table, notes: Sequence[str]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Live:
         """The result: what `summarise` returned."""
 
     def close(self) -> None:
-        """What is shown last is complete."""
+        """Ends the view."""
 
     def __enter__(self) -> Self:
         return self

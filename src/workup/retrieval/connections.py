@@ -129,7 +129,7 @@ def listening(host: str, port: int) -> socket:
     family = AF_INET6 if ":" in host else AF_INET
     try:
         return create_server((host, port), family=family, backlog=1024)
-    except (OSError, UnicodeError) as error:
+    except (OSError, TypeError) as error:  # TypeError for what is no name of a host
         reason = str(getattr(error, "strerror", error)).partition(" (while")[0]
         taken = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
         other = "--port (0 takes a free one)" if taken else "--host, an address of this machine"

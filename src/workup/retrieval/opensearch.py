@@ -69,8 +69,8 @@ class OpenSearch:
         """Sends the passages of `passages(start)`, from the first batch that the index lacks.
 
         Creates the index if there is none; its k1 and b can be chosen. Returns how many it holds.
-        `corpus` tells the passages from those of other indexes. Raises UserError for an index of
-        another one or in another language, and RolloutError.
+        `corpus` is the digest of the passages' file. Raises UserError for an index of another
+        corpus or language, and RolloutError.
         """
         # The last batch may have holes, where rows were refused. A row that comes twice is one.
         done = self._create(k1, b, {"corpus": corpus, "language": language}) // AT_ONCE * AT_ONCE
@@ -101,9 +101,15 @@ class OpenSearch:
         Raises PassingError where a refusal of the rest may pass, else RolloutError.
         """
         lines = [line for id, row in rows.items() for line in ({"index": {"_id": id}}, row)]
-        answers = [item["index"] for item in self._send("_bulk", lines)["items"]]
+        try:
+            answers = [item["index"] for item in self._send("_bulk", lines)["items"]]
+            told = list(zip(list(rows), answers, strict=True))
+        except (LookupError, TypeError, ValueError) as error:
+            raise RolloutError(
+                f"{self._caller.url} does not answer _bulk as OpenSearch does: {error!r:.100}"
+            ) from error
         refusals = []
-        for id, answer in zip(list(rows), answers, strict=True):
+        for id, answer in told:
             if "error" not in answer:
                 del rows[id]
             elif answer.get("status") in PASSING:

@@ -114,8 +114,8 @@ def push(
     """Sends the passages of `passages(start)`, from the first missing, with their `vectors`.
 
     Vectors are [passages, dimension]. Creates the collection if there is none. Returns how many it
-    holds. `corpus` tells the passages from those of other indexes. Raises UserError for a
-    collection of another one, or of another encoder.
+    holds. `corpus` is the digest of the passages' file. Raises UserError for a collection of
+    another corpus or encoder.
     """
     made = {"encoder": encoder, "corpus": corpus}
     models = wanted("qdrant_client").models

@@ -50,7 +50,8 @@ class Limits:
 
     More is refused (408, 413, 422, 503). `head` and `body` are the seconds in which these parts of
     a request have to arrive. At most `waiting` connections may be open without a whole request.
-    `sent` limits the bytes of all bodies that are arriving, and `passages` those of an answer.
+    `sent` limits the bytes of all bodies that are arriving. `passages` limits the passages of one
+    answer.
     """
 
     queries: int = 512

@@ -389,11 +389,11 @@ def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
     return values
 
 
-def _mapping(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+def mapping(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The part of that name. Raises UserError where it is a single value."""
     part = values.get(name) or {}
     if not isinstance(part, Mapping):
-        raise UserError(f"setting '{name}': {part!r} is no part of its own; write {name}.NAME=…")
+        raise UserError(f"setting '{name}': {part!r} is no mapping; write {name}.NAME=…")
     return dict(part)
 
 
@@ -406,7 +406,7 @@ def with_user_config(model: type[S], values: Mapping[str, Any]) -> S:
     `build` does.
     """
     found = Config.find(None)
-    given, own = (_mapping(values, name) for name in ("roles", "endpoints"))
+    given, own = (mapping(values, name) for name in ("roles", "endpoints"))
     roles = {**found.roles, **given}
     _refuse_bare(roles, {*found.endpoints, *own})
     named = (values.get("policy"), values.get("conclude"), *roles.values())
@@ -458,7 +458,7 @@ def revised(model: type[T], values: Mapping[str, Any], changes: Mapping[str, Any
 
     Raises UserError for a change that the run's results depend on, and as `build` does.
     """
-    known, endpoints = values.get("endpoints") or {}, _mapping(changes, "endpoints")
+    known, endpoints = values.get("endpoints") or {}, mapping(changes, "endpoints")
     if known and (unnamed := [end for end in endpoints if end not in known]):
         dotted = next((end for end in known if "." in end), None)
         hint = f"a name with a dot is typed as in 'endpoints[{dotted}].concurrency=2'"
@@ -538,7 +538,7 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
             inner = f"{prefix}." if known and prefix else ""
             inner += siblings(model, (*where, ""))[0] if known else f"{key}.NAME"
             raise UserError(
-                f"setting '{key}': {quoted} is no part of its own; write {inner}=…"
+                f"setting '{key}' has settings of its own; in place of {quoted} write {inner}=…"
             ) from None
         given = f", not {quoted}" if shown else ""
         problem = first["msg"].removeprefix("Value error, ").lower()

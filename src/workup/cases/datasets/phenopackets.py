@@ -215,7 +215,7 @@ def _notes(counts: Counter[str], view: str) -> tuple[str, ...]:
                 "undiagnosed": "{} packets without a diagnosis skipped.",
                 "sparse": f"{{}} packets with fewer than {_LEAST} findings skipped.",
                 "both": "{} terms are present and excluded in one packet: read as present.",
-                "aged": "{} ages left out: they are no durations as in 'P2Y5M'.",
+                "aged": "{} ages left out: none is a duration above 0, as 'P2Y5M' is.",
             },
         ),
         f"Findings are the terms present; the {counts['absent']:,} terms excluded stand in the "

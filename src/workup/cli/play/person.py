@@ -53,8 +53,8 @@ class Person:
         self, source: Source, environment: Environment, console: Console, ask: Callable[[str], str]
     ) -> None:
         self.environment, self.console, self.ask = environment, console, ask
-        about = environment.about
-        self.items = source.items if about.asks or not about.searches else ()
+        self._searches = environment.about.searches and not environment.about.asks
+        self.items = () if self._searches else source.items
         self.diagnoses = source.diagnoses
         # Says what a request means before it costs a turn.
         matcher = environment.matcher if isinstance(environment, Encounter) else None
@@ -97,11 +97,12 @@ class Person:
         ]
         body = Text(printable("\n".join(lines)))
         self.console.print(Panel(body, title="the patient", title_align="left", border_style="dim"))
-        asking = "? lists what to ask" if self.items else "ask in your own words"
-        looking = " · search WORDS" if self.environment.about.searches else ""
+        asking = "" if self._searches else "ask in your own words · "
+        asking = "? lists what to ask · " if self.items else asking
+        looking = "search WORDS · " if self.environment.about.searches else ""
         naming = "dx NUMBER" if case.options and not self.diagnoses else "dx NAME"
         self._say(
-            f"{self.environment.max_turns} actions, diagnosis included · {asking}{looking} · "
+            f"{self.environment.max_turns} actions, diagnosis included · {asking}{looking}"
             f"{naming} · help · quit"
         )
 
@@ -172,7 +173,7 @@ class Person:
         return self._written(kind or item.kind.value, item.name)
 
     def _order(self, request: str, kind: str, past: Sequence[Turn]) -> str | None:
-        """The action that orders what has to be found out, or searches for it."""
+        """The action for a request: an order, or a search where one only searches."""
         request = self._by_number(request)
         for number, turn in enumerate(past, 1):
             if self.items and normalise(request) in map(normalise, turn.action.content):
@@ -263,6 +264,9 @@ class Person:
 
     def _list_items(self, wanted: str) -> None:
         if not self.items:
+            if self._searches:
+                self._say("Nothing is asked here: search the library. Each search costs a turn.")
+                return
             self._say(
                 "This record is free text: ask for anything in your own words. Each request "
                 "costs a turn."

@@ -30,7 +30,7 @@ class PreferenceTrainer(StageTrainer):
     It is averaged over the pairs. log π(τ) is the sum over the policy's tokens of a transcript.
     π_ref is the model as this trainer receives it. Its values are computed for every pair at the
     start, so that no second model is kept. The model's dropout is turned off, as TRL's DPOTrainer
-    does: with it, an unchanged model would differ from its reference.
+    does: with it, an unchanged model would differ from its reference. It stays off.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ E = TypeVar("E")
 
 
 def fitting(environment: Environment, kind: type[E], paid: str, *names: str) -> E:
-    """`environment`, for a method that is paid for `paid`, which one of `names` has.
+    """`environment`, for a method that pays for `paid`; `names` are the environments that have it.
 
     Raises UserError for an environment that is not of this `kind`.
     """

@@ -259,10 +259,10 @@ async def _examine(
 
     try:
         await asyncio.gather(*(one(place, *job) for place, job in enumerate(jobs)))
+        return await kept()
     except (asyncio.CancelledError, BudgetError):
         await kept()
         raise
-    return await kept()
 
 
 async def judged(

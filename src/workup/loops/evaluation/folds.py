@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from workup.core.errors import UserError
+from workup.core.statistics import mean_of
 from workup.loops.evaluation import loop
 from workup.loops.evaluation.arms import Steps
 from workup.loops.evaluation.examination import Examination
@@ -153,7 +154,7 @@ def _mean(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         values = [line[name] for line in lines if line.get(name) is not None]
         if values and all(isinstance(value, Mapping) for value in values):
             names = dict.fromkeys(key for value in values for key in value)
-            found[name] = {key: fmean(value.get(key, 0) for value in values) for key in names}
+            found[name] = {key: mean_of(v.get(key, 0) for v in values) for key in names}
         elif values and name != "step" and all(isinstance(v, int | float) for v in values):
             found[name] = sum(values) if name.endswith("seconds") else fmean(values)
         else:

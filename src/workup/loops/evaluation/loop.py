@@ -160,8 +160,7 @@ def _go_on(
 
 def _refuse_other_weights(run: Run, evaluation: Evaluation) -> None:
     before = run.versions.get("weights") or {}
-    named = {"policy": evaluation.policy.name, **evaluation.supporting.roles}
-    now = identities({role: name for role, name in named.items() if role in before})
+    now = identities({r: name for r, name in evaluation.weighed.items() if r in before})
     for role, weights in before.items():
         if now.get(role) != weights:
             raise UserError(
@@ -190,6 +189,11 @@ class Evaluation(Frame):
     examination: Examination
     met: Sequence[str] = ()  # notes on cases that a policy was trained on
     calibrating: Examination | None = None  # on the cases that a rule for stopping is fitted to
+
+    @property
+    def weighed(self) -> Mapping[str, str]:
+        own = {} if self.conclude is None else {"conclude": self.conclude.name}
+        return {**super().weighed, **own}
 
     @classmethod
     def of(cls, settings: PolicySettings, account: str) -> Evaluation:

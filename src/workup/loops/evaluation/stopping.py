@@ -99,9 +99,9 @@ class Stopping:
     ) -> Mapping[str, Any]:
         """Calibrates, plays the row, and returns its entry in summary.json.
 
-        What an earlier session played is kept. Once the row has begun, its rule stays: failed
-        episodes of the calibration are not played again. Raises UserError where too many of them
-        failed for `alpha`.
+        What an earlier session played is kept. Once an episode of the row has been played,
+        the threshold stays, so failed calibration episodes are not played again. Raises UserError
+        where too many of them failed for `alpha`.
         """
         alpha, most = self.settings.alpha, self.settings.most
         assert alpha is not None  # else there is no such row

@@ -197,7 +197,7 @@ def identities(names: Mapping[str, str]) -> dict[str, str]:
 
 def _weights(name: str) -> str:
     here = name == smollm2.NAME or (name != TINY and Path(name).expanduser().is_dir())
-    if here or (hub.ID.fullmatch(name) and name != TINY and hub.cached(name)):
+    if here or (name != TINY and hub.is_id(name) and hub.cached(name)):
         return hub.identity(resolve(name).weights())
     return ""
 

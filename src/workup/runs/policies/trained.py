@@ -54,17 +54,20 @@ def place_of(spec: str) -> tuple[str, str]:
 
 
 def held(spec: str) -> list[str]:
-    """What a spec's file holds, as a digest, or its folder's files with their sizes and times.
+    """The digest of a spec's file, and of what stands beside it as `NAME.source.json`.
 
-    Empty of a source without files.
+    For a folder, each file's name, size and time. Empty for a source without files.
     """
     scheme, place = place_of(spec)
     path = Path(place)
     if scheme == CLINIC or not path.exists():
         return []
     if path.is_file():
-        with path.open("rb") as file:
-            return [hashlib.file_digest(file, "blake2b").hexdigest()]
+        digests = []
+        for each in filter(Path.is_file, (path, path.with_suffix(".source.json"))):
+            with each.open("rb") as file:
+                digests.append(hashlib.file_digest(file, "blake2b").hexdigest())
+        return digests
     found = sorted(each for each in path.rglob("*") if each.is_file())
     seen = ((each.relative_to(path), each.stat()) for each in found)
     return [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in seen]

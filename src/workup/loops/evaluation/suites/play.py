@@ -24,7 +24,15 @@ from workup.report.live import Live
 from workup.runs import Run, versions
 from workup.runs.folder import free, is_run
 from workup.runs.policies import resolve
-from workup.runs.settings import PolicySettings, build, in_full, merge, revised, with_user_config
+from workup.runs.settings import (
+    PolicySettings,
+    build,
+    in_full,
+    mapping,
+    merge,
+    revised,
+    with_user_config,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +288,7 @@ def _go_on(path: Path, live: Live, changes: Mapping[str, Any]) -> Run:
         if changes:
             arms = run.config["arms"]
             ends = {end for arm in arms for end in arm["settings"]["endpoints"]}
-            if missing := [end for end in changes.get("endpoints", ()) if end not in ends]:
+            if missing := [end for end in mapping(changes, "endpoints") if end not in ends]:
                 raise unknown("endpoint of this suite", missing[0], ends)
             for arm in arms:
                 revised(PolicySettings, arm["settings"], _own(changes, arm["settings"]))
@@ -305,9 +313,9 @@ def _go_on(path: Path, live: Live, changes: Mapping[str, Any]) -> Run:
 
 
 def _own(changes: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of `changes` those that an evaluation with these settings takes: of endpoints, its own."""
+    """The part of `changes` that fits these settings, without endpoints that they do not have."""
     others = {key: new for key, new in changes.items() if key != "endpoints"}
-    reached = changes.get("endpoints", {})
+    reached = mapping(changes, "endpoints")
     own = {end: new for end, new in reached.items() if end in settings["endpoints"]}
     return {**others, "endpoints": own} if own else others
 
