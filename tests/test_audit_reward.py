@@ -110,7 +110,7 @@ def test_a_forgery_pays_by_more_than_one_case() -> None:
 def test_cases_without_findings_are_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "bare.jsonl").write_text(
         "".join(
-            f'{{"id": "c{k}", "presentation": "Pain.", "truth": {{"diagnosis": "gout"}}}}\n'
+            f'{{"id": "c{k}", "presentation": "Pain {k}.", "truth": {{"diagnosis": "gout"}}}}\n'
             for k in range(9)
         )
     )

@@ -110,8 +110,9 @@ def test_ranges_are_those_that_are_enforced(prefix: str, model: type[BaseModel])
     """A setting at its bound is accepted; one beyond it and a choice not listed are refused."""
     for each in settings_of(model):
         whole = "whole" in each.range
-        for word, limit in re.findall(r"(from|to|above|below) (-?[\d.e+]+)", each.range):
-            bound, step = (int(limit), 1) if whole else (float(limit), 1e-6)
+        for word, limit in re.findall(r"(from|to|above|below) (-?[\d.,e+]+)", each.range):
+            plain = limit.replace(",", "")
+            bound, step = (int(plain), 1) if whole else (float(plain), 1e-6)
             below, beyond = bound - step, bound + step
             assert taken(
                 model,
@@ -140,7 +141,7 @@ def test_the_ranges_tell_every_bound_that_there_is() -> None:
             for bound in field.metadata:
                 for attribute, word in words.items():
                     if (limit := getattr(bound, attribute, None)) is not None:
-                        assert f"{word} {limit:g}" in listed[name], name
+                        assert f"{word} {limit:{'g' if limit < 1e6 else ','}}" in listed[name], name
 
 
 def test_settings_are_listed_searched_and_hinted_at(call: Call) -> None:

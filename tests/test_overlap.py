@@ -50,7 +50,9 @@ def test_the_command_counts_them(
     facts = (Fact("f", "fever", "I have a fever."), Fact("c", "cough", "I cough."))
     case = Case("", "A man.", Truth("Flu", facts=facts))
     turned = replace(case, truth=replace(case.truth, facts=facts[::-1]))
-    cases = [replace(turned if n % 2 else case, id=f"p{n}") for n in range(40)]
+    # Their records differ, so that a file of them is divided case by case.
+    records = [replace((turned if n % 2 else case).truth, record=f"Note {n}.") for n in range(40)]
+    cases = [replace(case, id=f"p{n}", truth=truth) for n, truth in enumerate(records)]
     jsonl.write(cases, tmp_path / "mine.jsonl")
     source = f"jsonl:{tmp_path / 'mine.jsonl'}"
     status, shown, _ = call("cases", source, "--overlap")

@@ -44,9 +44,12 @@ def trained(name: str, out: Path) -> str:
     # A method that learns from all training cases, once each, learns from a few of them.
     epochs = 1 if "cases" in own or name == "verified-sft" else 1e-5
     tuning = {"batch": 4, "epochs": epochs}
-    run = workup.train(
-        name, cases=cases(name, out.parent), out=out, quiet=True, reward=own, tuning=tuning, **SMALL
-    )
+    settings = SMALL
+    if name == "dpo":  # pairs need a policy that is right now and then
+        settings = SMALL | {"sft": SMALL["sft"] | {"steps": 60}}
+    source = cases(name, out.parent)
+    settings = settings | {"cases": source, "reward": own, "tuning": tuning}
+    run = workup.train(name, out=out, quiet=True, **settings)
     return hashlib.sha256((run.path / "policy" / "model.safetensors").read_bytes()).hexdigest()
 
 

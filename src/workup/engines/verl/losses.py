@@ -34,7 +34,8 @@ def reinforced(
     if config.use_kl_loss:
         reference = data["ref_log_prob"].to_padded_tensor(0.0)
         values["kl"] = kl_penalty(logprobs, reference, config.kl_loss_type)
-    if config.policy_loss.get("loss_mode", "vanilla") == "vanilla":
+    # Of cispo clip_ratio_low is 1 (`mapping`): it bounds the ratio from above alone.
+    if config.policy_loss.get("loss_mode", "vanilla") in ("vanilla", "cispo"):
         ratio = (logprobs - old).exp()
         low = (ratio < 1 - config.clip_ratio_low) & (worth < 0)
         values["clip_ratio"] = (low | (ratio > 1 + config.clip_ratio_high) & (worth > 0)).float()
