@@ -74,6 +74,8 @@ def _there(name: str) -> Path | None:
 
 def is_id(name: str) -> bool:
     """Whether the hub takes this name for a repository's."""
+    if not ID.fullmatch(name):  # asked of endpoints too, where the hub's library may be missing
+        return False
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -81,7 +83,7 @@ def is_id(name: str) -> bool:
         validate_repo_id(name)
     except HFValidationError:
         return False
-    return ID.fullmatch(name) is not None
+    return True
 
 
 def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:

@@ -121,7 +121,7 @@ def _case(report: Case, parts: ReportParts) -> Case:
         for number, test in enumerate(parts.tests, start=1)
     ]
     own, name = report.truth, parts.diagnosis.strip()
-    if normalise(name) not in map(normalise, (own.diagnosis, *own.aliases)):
+    if own.diagnosis and normalise(name) not in map(normalise, (own.diagnosis, *own.aliases)):
         own = replace(own, codes=(), aliases=(), references=(), graphs=())  # of another disease
     truth = replace(
         opened(own, [name]),
