@@ -33,9 +33,10 @@ def first_problem(error: ValidationError) -> tuple[str, str]:
 
 
 def siblings(model: type[BaseModel], where: Sequence[str]) -> list[str]:
-    """The full names of every field beside the one at `where`.
+    """The dotted names of all fields of the part in which the field `where` stands.
 
-    A part that is no field is a key of a mapping.
+    Example: of a run's settings and ("sft", "lr") they are "sft.lr", "sft.steps" and so on. A part
+    that is no field is a key of a mapping, as NAME in ("endpoints", "NAME", "model").
     """
     inner: Any = model
     for part in where[:-1]:

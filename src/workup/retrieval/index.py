@@ -99,7 +99,7 @@ def build(
     """
     files = corpus.files(corpora)
     names = corpus.Fields(settings.id_fields, settings.title_fields, settings.text_fields)
-    # Encoders are opened first: a wrong one is told before hours of work.
+    # Opened before anything is written, so that a mistyped encoder costs no hours of indexing.
     if "dense" in settings.kinds:
         dense.empty_codes(dense.Encoder(settings.encoder).dimension, settings.factory)
     if "sparse" in settings.kinds:

@@ -415,7 +415,10 @@ def is_run(path: Path) -> bool:
 
 
 def named(path: Path) -> Path:
-    """The path of a folder as it is, or from the root where "." or ".." stands for its name."""
+    """`path`, with the folder's own name at its end.
+
+    Example: in /runs/demo, "." is /runs/demo. "runs/demo" stays as it is.
+    """
     return path.resolve() if path.name in ("", "..") else path
 
 

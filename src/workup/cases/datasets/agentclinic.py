@@ -228,7 +228,8 @@ def _findings(station: _Station) -> Iterator[tuple[Kind, str, str]]:
             item = _readable(path) or "Test results"
             way = kind_of(item, kind) if kind is Kind.LABORATORY else kind
             said = sentences(text)
-            # one sentence stays as it is written: "-2.8", "+", "1. Apr."
+            # `sentences` drops list marks. A single sentence has none: "-2.8", "+" and "1. Apr."
+            # are values.
             told = said if len(said) > 1 else [" ".join(text.split())]
             yield from ((way, item, sentence) for sentence in told)
 
