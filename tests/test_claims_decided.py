@@ -108,7 +108,7 @@ def test_curves_that_have_not_moved_are_not_called_equal(risen: float, verdict: 
 
 
 def test_flat_curves_with_noise_have_not_moved() -> None:
-    """Drawn: 400 updates of 64 episodes; of one run in three the ends differ by the margin."""
+    """Drawn: 400 updates of 64 episodes; in one run of six the ends differ by the margin."""
     rng = np.random.default_rng(3)
     flat = rng.binomial(64, 0.5, (40, 16, 400)) / 64
     each = np.abs(flat[..., -40:].mean(-1) - flat[..., :40].mean(-1)) > 0.02
