@@ -21,13 +21,15 @@ from hypothesis import strategies as st
 from serving import Server, fault, saying, serving
 
 from workup.cases import open_source
-from workup.cases.catalogue import built_in, stains
+from workup.cases.catalogue import built_in
 from workup.cases.clinic.pathology import markers, rates, tumours
 from workup.cases.clinic.tables import clinic_tables
+from workup.cases.exam_terms import stains
 from workup.cases.icd import compact
 from workup.core.case import Case, Fact, Truth
 from workup.core.errors import RolloutError
 from workup.core.text import neutralise
+from workup.environments import evidence
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.roles.fence import clean, cut, fenced, numbered
 from workup.roles.judges.answers import AnswerJudge
@@ -913,6 +915,23 @@ def test_every_name_of_a_marker_is_known_and_no_other() -> None:
     }  # a stain as well
     worths = run(ExactExaminations().judge(Ordered(tuple(rest), ("melanoma", "seminoma")))).worths
     assert set(worths) == {Worth.DEPARTMENT}
+
+
+def respelt(name: str) -> set[str]:
+    """The name with other blanks and hyphens: "TTF-1", "TTF1", "TTF 1"."""
+    apart = re.sub(r"(?<=[A-Za-z])(?=\d)", "{}", name.replace("-", "").replace(" ", ""), count=1)
+    return {name.replace("-", ""), name.replace(" ", ""), *map(apart.format, ("", "-", " "))}
+
+
+def test_what_an_order_brings_results_of_is_no_fabricated_examination() -> None:
+    world = evidence.open(PATHOLOGY, evidence.Settings())
+    spellings = {name for marker in markers() for name in respelt(marker.name)}
+    assert len(spellings - {marker.name for marker in markers()}) > 100
+    for name in (*spellings, "ER/PR", "CK7/CK20", "KIT", "BRAF", "BRAF V600E"):
+        named = stains(name)
+        assert named, name
+        assert [marker.name for marker in named] == [item.name for item in world.named(name)]
+    assert {marker.name for marker in stains("ER/PR") or ()} == {"ER", "PR"}
 
 
 @pytest.mark.parametrize(

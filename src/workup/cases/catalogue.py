@@ -22,13 +22,6 @@ from workup.core.text import normalise
 _FILLING = "a an and any at by for form from in kind of on or some the to type with without"
 _DISEASE = "condition disease diseases disorder illness process pathology syndrome"
 _TUMOUR = "cancer lesion malignancy malignant mass neoplasm neoplastic tumor tumors tumour tumours"
-_METHOD = (
-    "additional analysis antibodies antibody assay fish further gene genes genetic histochemical "
-    "histochemistry ihc immunohistochemical immunohistochemistry immunostain immunostaining "
-    "immunostains situ hybridization marker markers molecular more ngs other panel panels pcr "
-    "special stain staining stains studies study test testing tests various workup"
-)
-_KIND = "a fusion fusions mutation mutations rearrangement rearrangements sequencing"
 _ELSEWHERE = (
     "biochemistry blood ct electrocardiogram endoscopy mri pet radiograph scan serum ultrasound "
     "urine xray"
@@ -36,10 +29,7 @@ _ELSEWHERE = (
 _FILLERS = frozenset(_FILLING.split())
 _ANY_DISEASE = frozenset(_DISEASE.split())
 _ANY_TUMOUR = frozenset(_TUMOUR.split())
-# "a" is part of a name: napsin A
-_METHODS, _KINDS = _FILLERS - {"a"} | frozenset(_METHOD.split()), frozenset(_KIND.split())
 _OTHER_DEPARTMENTS = frozenset(_ELSEWHERE.split())
-_PARTS = re.compile(r"[(),;+，；、（）]|\band\b|\be\.g\.")
 _STEM = 5  # letters from which a word may be the end of another: carcinoma, adenocarcinoma
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
@@ -164,37 +154,6 @@ def built_in() -> Catalogue:
 def rated(cases: Iterable[Case]) -> bool:
     """Whether shares of positive examinations are known of the diagnoses of all `cases`."""
     return all(built_in().shares(case.truth.diagnosis) for case in cases)
-
-
-@cache
-def _markers() -> Mapping[str, Marker]:
-    return {
-        normalise(name): marker
-        for marker in markers()
-        for name in (marker.name, *marker.synonyms, marker.item.question)
-    }
-
-
-def stains(term: str) -> tuple[Marker, ...] | None:
-    """The stains and molecular tests that an ordered item names; None if any is unknown.
-
-    Empty if it names only a method. "CD20", "CD20 immunostain" and "Immunohistochemistry (e.g.,
-    CD3, CD20)" are understood.
-    """
-    if (whole := _markers().get(normalise(term))) is not None:
-        return (whole,)
-    named = dict.fromkeys(name for name in map(_without_method, _PARTS.split(term)) if name)
-    found = [_markers()[name] for name in named if name in _markers()]
-    return tuple(found) if len(found) == len(named) else None
-
-
-def _without_method(part: str) -> str:
-    """The name of a marker in `part`; "" if it names only a method; else what it names."""
-    form = normalise(part)
-    if form in _markers():
-        return form
-    rest = [word for word in form.split() if word not in _METHODS]
-    return "" if _KINDS.issuperset(rest) else " ".join(rest)
 
 
 def spread(examination: Marker, diagnoses: Sequence[CatalogueEntry]) -> float:
