@@ -842,6 +842,30 @@ def test_sex_and_site_contradict_exactly_where_the_tables_leave_no_chance() -> N
     assert seen == {CandidateStanding.CONTRADICTS, CandidateStanding.OTHER}
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("Ewing's sarcoma", "Ewing sarcoma"),
+        ("Hodgkin’s lymphoma", "classic Hodgkin lymphoma"),
+        ("Crohn disease", "Crohn's disease"),
+        ("Crohns disease", "Crohn's disease"),
+        ("Crohn's disease", "Crohn's disease"),
+    ],
+)
+def test_a_possessive_s_makes_no_other_disease(typed: str, meant: str) -> None:
+    assert [entry.name for entry in built_in().find(typed)] == [meant]
+    case = next(
+        case
+        for case in PATHOLOGY.test[:40]
+        if not {typed, meant} & {case.truth.diagnosis, *case.truth.differentials}
+    )
+    (one, other) = (
+        run(ExactRanking().judge(RankingQuestion((name,), case))).standings
+        for name in (typed, meant)
+    )
+    assert one == other != (CandidateStanding.NONEXISTENT,)
+
+
 def test_the_truth_and_its_reference_differentials_never_cheat() -> None:
     for source in (PATHOLOGY, FULL):
         for index in range(150):

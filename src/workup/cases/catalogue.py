@@ -30,6 +30,7 @@ _FILLERS = frozenset(_FILLING.split())
 _ANY_DISEASE = frozenset(_DISEASE.split())
 _ANY_TUMOUR = frozenset(_TUMOUR.split())
 _OTHER_DEPARTMENTS = frozenset(_ELSEWHERE.split())
+_POSSESSIVE = re.compile(r"['’ʼ`´]s\b", re.IGNORECASE)
 _STEM = 5  # letters from which a word may be the end of another: carcinoma, adenocarcinoma
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
@@ -90,16 +91,17 @@ class Catalogue:
         self._shares = {entry.name: entry.shares for entry in self.entries if entry.shares}
         self._found: defaultdict[str, list[CatalogueEntry]] = defaultdict(list)
         for entry in self.entries:
-            for key in {*map(normalise, entry.names), compact(entry.code)}:
+            names = {form for name in entry.names for form in _forms(name)}
+            for key in {*names, compact(entry.code)}:
                 self._found[key].append(entry)
 
     def find(self, term: str) -> tuple[CatalogueEntry, ...]:
         """The diagnoses that `term` names, by name, synonym or whole code.
 
-        A code may mean several.
+        A code may mean several. "Ewing's sarcoma" is "Ewing sarcoma".
         """
-        keys = [key for key in dict.fromkeys((normalise(term), compact(term))) if key]
-        return tuple(entry for key in keys for entry in self._found.get(key, ()))
+        keys = filter(None, (*_forms(term), compact(term)))
+        return tuple(dict.fromkeys(entry for key in keys for entry in self._found.get(key, ())))
 
     def shares(self, diagnosis: str) -> Mapping[str, float]:
         """P(examination positive | diagnosis) by name; empty where it is not known."""
@@ -116,6 +118,11 @@ class Catalogue:
             for entry in self.entries
             if entry.described_by(words) or (code and compact(entry.code).startswith(code))
         )
+
+
+def _forms(name: str) -> tuple[str, str]:
+    """The normal form of a name, and that without a possessive s."""
+    return normalise(name), normalise(_POSSESSIVE.sub("", name))
 
 
 def _words(text: str) -> frozenset[str]:
