@@ -163,18 +163,15 @@ def stains(order: str) -> tuple[Marker, ...] | None:
     markers = _markers()
     found: dict[str, Marker] = {}
     for named in read(order, markers.__contains__):
-        form = key(named.name) if named.known else _without_method(named.name)
+        form = key(named.name)
+        if not named.known:
+            rest = [word for word in normalise(named.name).split() if word not in _BROAD]
+            form = "" if _KINDS.issuperset(rest) else key(" ".join(rest))
         if form and form not in markers:
             return None
         if form:
             found.setdefault(markers[form].name, markers[form])
     return tuple(found.values())
-
-
-def _without_method(name: str) -> str:
-    """The key of a name without the words of a method; "" if it has no other."""
-    rest = [word for word in normalise(name).split() if word not in _BROAD]
-    return "" if _KINDS.issuperset(rest) else key(" ".join(rest))
 
 
 def positive(result: str) -> bool | None:
