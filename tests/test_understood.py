@@ -544,6 +544,22 @@ def test_another_fluid_and_the_family_are_not_the_patients_blood(
     assert [item.name for item in found.items] == meant
 
 
+@pytest.mark.parametrize(
+    ("request_", "item"),
+    [
+        *((name, name) for name in ("TTF-1", "Ki-67", "HMB-45")),
+        *(("TTF1", "TTF-1"), ("Ki67", "Ki-67"), ("HMB45", "HMB-45"), ("MART1", "Melan-A")),
+        *(("CK 7", "CK7"), ("CD 20", "CD20"), ("S-100", "S100"), ("PAX 8", "PAX8")),
+        *(("HER2 FISH", ""), ("p53 mutation", ""), ("CD20 flow cytometry", ""), ("serum PSA", "")),
+        *(("MYC rearrangement by FISH", "MYC rearrangement"), ("PSA of the cells", "PSA")),
+    ],
+)
+def test_which_stain_is_meant(request_: str, item: str) -> None:
+    wing = open_source("clinic:pathology")
+    world = Consultation(wing.items, wing.diagnoses)
+    assert ask(request_, world, wing.test[0]).item == item
+
+
 def test_several_recorded_findings_are_never_normal() -> None:
     facts = (Fact("1", "fever", "A fever of 39."), Fact("2", "cough", "A dry cough."))
     case = Case("x", "A man.", Truth("flu", facts=facts))

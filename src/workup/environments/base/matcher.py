@@ -96,6 +96,14 @@ _SPECIMENS = tuple(
     )
 )
 
+# A stain shows a protein in the tissue. Its gene, and the blood, are examined otherwise.
+_STAINED = re.compile("immunohistochem", re.IGNORECASE)
+_NOT_STAINED = re.compile(
+    r"\b(?:fish|pcr|mutat|rearrang|amplif|sequenc|fusion|transloc|deletion|flow cytom|serum|blood"
+    "|plasma)",
+    re.IGNORECASE,
+)
+
 
 class Meaning:
     """Texts that are near a request in meaning, by the cosine of their embeddings."""
@@ -161,7 +169,7 @@ class Matcher:
 
     `names` finds one by its exact name. A request means the item of the first step that fits:
 
-    1. it is an item's name, question or synonym as a whole
+    1. it is an item's name, question or synonym as a whole, whatever its blanks and hyphens
     2. the words that it and a name or question have in common are .6 of those of both, or more
     3. all words of a name stand in it, else their stems, else those of a question or synonym: of
        several, those with the most words; a longer one that holds the words of a name goes before
@@ -172,7 +180,8 @@ class Matcher:
     on. Where it names a thing to be done and its reason ("chest x-ray for cough"), the thing is
     meant. A request about the family, about vaccinations or allergies means only items that are
     about the same, and no other request means an item about the family. A test of urine or another
-    fluid is only that test. Linear in the request, of which LONGEST characters are read.
+    fluid is only that test, and a test of a gene or of the blood is no stain. Linear in the
+    request, of which LONGEST characters are read.
     """
 
     def __init__(
@@ -191,6 +200,7 @@ class Matcher:
             for wording, item in reversed([*plain, *also])
             if (form := normalise(wording))
         }
+        self._joined = {form.replace(" ", ""): found for form, found in self._whole.items()}
         self._plain, self._wordings = Lexicon([w for w, _ in plain]), [i for _, i in plain]
         names = [item.name for item in items]
         self._named = Lexicon(names)
@@ -206,10 +216,14 @@ class Matcher:
         # A case is asked many questions.
         self.facts = lru_cache(maxsize=1 << 10)(partial(FactMatcher, meaning=meaning, terms=terms))
 
+    def whole(self, request: str) -> Match:
+        """Step 1 alone."""
+        form = normalise(request[:LONGEST])
+        return self._whole.get(form) or self._joined.get(form.replace(" ", ""), Match())
+
     def _match(self, request: str) -> Match:
         request = request[:LONGEST]
-        whole = self._whole.get(normalise(request))
-        if whole is not None:
+        if (whole := self.whole(request)).items:
             return whole
         ordered = _REASON.sub(" ", request)
         if ordered != request:
@@ -265,6 +279,8 @@ class Matcher:
         if item.kind is Kind.LABORATORY and any(
             specimen.search(request) and not specimen.search(said) for specimen in _SPECIMENS
         ):
+            return False
+        if _STAINED.search(item.question) and _NOT_STAINED.search(request):
             return False
         return _alike(request, said)
 
