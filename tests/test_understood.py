@@ -669,7 +669,7 @@ def test_a_fact_in_other_words_has_its_item_and_one_of_several_facts_has_none() 
             "Is your blood pressure high?",
             ["high blood pressure in the past", "raised blood pressure"],
         ),
-        ("heart rate", ["irregular pulse", "rapid pulse", "slow pulse"]),
+        ("heart rate", []),
         ("order a test for lipase to evaluate epigastric pain", ["serum lipase"]),
         ("ECG for chest pain for two days", ["electrocardiogram"]),
         ("Please do a heart ultrasound", ["echocardiogram"]),

@@ -205,9 +205,11 @@ class RecordedConsultation(Encounter):
             return Observation(done=True)
         if action.kind not in TAGS:
             return _message(UNREADABLE)
-        request = of_patient(action.content[0], case.presentation)
-        named = self.items.get(request)
-        meant = Match((named,), NAME) if named is not None else self.matcher.match(request)
+        request = action.content[0]
+        if (named := self.items.get(request)) is not None:
+            return self._consult(case, Match((named,), NAME))
+        request = of_patient(request, case.presentation)
+        meant = self.matcher.match(request)
         return self._consult(case, meant) if meant.items else self._consult_record(case, request)
 
     def record(self, case: Case) -> Observation:
