@@ -210,7 +210,8 @@ class Matcher:
     on. Where it names a thing to be done and its reason ("chest x-ray for cough"), the thing is
     meant. A request about the family, about vaccinations or allergies means only items that are
     about the same, and no other request means an item about the family. A test of urine or another
-    fluid is only that test, and what the patient takes is none. Linear in the request, of which LONGEST characters are read.
+    fluid is only that test, and what the patient takes is none. Linear in the request, of which
+    LONGEST characters are read.
     """
 
     def __init__(
