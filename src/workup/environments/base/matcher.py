@@ -60,7 +60,8 @@ _JOINED = re.compile(
 )
 # What is taken is no laboratory value: "do you take magnesium?"
 _TAKEN = re.compile(
-    r"\b(?:do|does|did|are|is|have|has) (?:you|he|she|the patient) (?:\w{1,20} )?(?:tak|us(?:e|ing)\b)",
+    r"\b(?:do|does|did|are|is|have|has) (?:you|he|she|the patient) (?:\w{1,20} )?"
+    r"(?:tak|us(?:e|ing)\b)",
     re.IGNORECASE,
 )
 # Of a question for a free fact, what people do with a thing, how much and since when: words that no
