@@ -40,7 +40,8 @@ class Weighing:
 
     With `facts` "hidden", F are the facts that the presentation does not state, and the
     presentation stands before them: v(S) = log P(A* | Q_p, S). With "all", F is the paper's: all
-    facts, after the bare question, v(S) = log P(A* | Q, S).
+    facts, sentences of the presentation among them that no fact states (`partial`), after the bare
+    question, v(S) = log P(A* | Q, S).
     """
 
     environment: Environment
