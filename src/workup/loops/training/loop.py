@@ -589,7 +589,12 @@ class Training:
             found = pairs(self.disk, stage.of)
             return self._learn(stage.name, s.dpo, len(found), found.__getitem__)
         if isinstance(stage, KeptStage):
-            samples = kept(self.disk, stage.of)
+            samples, chosen = kept(self.disk, stage.of)
+            if len(samples) < chosen and self.engine.processes.is_main:
+                self.live.note(
+                    f"{stage.name}: {chosen - len(samples)} of the {chosen} kept episodes have no "
+                    "turn that keeps to the grammar; they are left out"
+                )
             return self._learn(stage.name, s.tuning, len(samples), samples.__getitem__)
         cases = min(stage.size or len(source.train), len(source.train))
         return self._learn(
