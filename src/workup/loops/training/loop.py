@@ -156,8 +156,8 @@ class Plan(Frame):
             if isinstance(stage, GrpoStage):
                 if s.steps and s.group == 1 and not stage.alone:
                     raise UserError(
-                        "group=1 compares an episode with nothing, so that nothing is learned: take "
-                        "group=2 or more"
+                        "group=1 compares an episode with nothing, so that nothing is learned: "
+                        "take group=2 or more"
                     )
                 looked = () if stage.fits is any_case else (train, played)
                 for case in chain.from_iterable(islice(side, most) for side in looked):
