@@ -54,7 +54,7 @@ class Weighing:
         return partial(case, 0.0) if self.facts == "all" else case
 
     def of(self, case: Case) -> tuple[Fact, ...]:
-        """F, each fact as the patient tells it: the names of the answer are withheld."""
+        """F as the patient tells it: without the names of the answer; those of others stay."""
         facts = self.known(case).truth.facts
         return tuple(replace(fact, text=withheld(case, fact)) for fact in facts)
 
