@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from workup.core.crossed import crossed_difference
+from workup.core.crossed import by_seed, crossed_difference
 from workup.core.errors import UserError
+from workup.report import regression
 from workup.report.curves import Curve
 from workup.report.sheets import Sheet
+from workup.runs import Outcome
 from workup.studies.claims import Claim, Headroom, checks
 from workup.studies.claims.decided import ClaimFinding, Ended, Untried, finding
+from workup.studies.claims.figures import figure
 from workup.studies.claims.page import ClaimVerdicts, towards
 
 PATIENTS = [f"p{k}" for k in range(200)]
@@ -93,7 +98,7 @@ def test_curves_that_have_not_moved_are_not_called_equal(risen: float, verdict: 
         for arm in "ab"
         for seed in range(4)
     ]
-    found = finding(claim(curve=True, margin=0.05), every)
+    found = finding(claim(of_run="area", margin=0.05), every)
     assert found.verdict == verdict
     assert found.difference is not None
     assert ("has not moved" in found.reason) == (risen == 0)
@@ -156,7 +161,7 @@ def test_two_gains_are_compared_and_their_patients_may_differ() -> None:
 def test_curves_are_compared_by_the_updates_that_both_made() -> None:
     ours = [ended("a", seed, 0.5, [0.1 * seed, 0.5, None, 0.9]) for seed in range(4)]
     theirs = [ended("b", seed, 0.5, [0.1 * seed, 0.3]) for seed in range(4)]
-    found = finding(claim(measure="reward", curve=True), [*ours, *theirs])
+    found = finding(claim(measure="reward", of_run="area"), [*ours, *theirs])
     assert found.difference is not None
     assert found.difference.mean == pytest.approx(0.1)
     assert found.difference.patients == 0
@@ -166,9 +171,72 @@ def test_seeds_that_one_side_lacks_count_for_neither() -> None:
     every = [*runs(0.8, 0.6), ended("a", 9, 0.1)]
     assert finding(claim(), every) == finding(claim(), runs(0.8, 0.6))
     curves = [ended(arm, seed, 0.5, [0.1, 0.2]) for arm in "ab" for seed in range(4)]
-    found = finding(claim(curve=True), [*curves, ended("a", 9, 0.5, [0.9, 0.9])])
+    found = finding(claim(of_run="area"), [*curves, ended("a", 9, 0.5, [0.9, 0.9])])
     assert found.difference is not None
     assert found.difference.seeds == 4
+
+
+def test_a_figure_of_the_whole_run_is_compared_by_seed() -> None:
+    key = ("slope", "reward")
+    heights: dict[str, list[float | str]] = {
+        "a": [1.0, 2.5, "no step logged it", 4.0],
+        "b": [0.5, 1.0, 3.0, 1.0],
+    }
+    every = [
+        replace(ended(arm, seed, 0.5), figures={key: figure})
+        for arm, figures in heights.items()
+        for seed, figure in enumerate(figures)
+    ]
+    of_run: dict[str, Any] = {"measure": "reward", "of_run": "slope", "reported": 0.3}
+    found = finding(claim(**of_run), every)
+    assert found.difference == by_seed([0.5, 1.5, None, 3.0])
+    assert found.each == {0: 0.5, 1: 1.5, 3: 3.0}
+    assert towards(claim(**of_run, lower=True)) == -0.3
+    above = finding(claim(**of_run, than=1.0), every)
+    assert above.difference == by_seed([0.0, 1.5, None, 3.0])
+    untold = finding(claim(**of_run, than="a"), every[2:3])
+    assert (untold.verdict, untold.reason) == ("not run", "no step logged it")
+    page = verdicts(found)
+    assert page.as_json()["claims"][0]["compared"] == "rise of reward in 100 steps: a − b"
+    assert "+1.67" in str(page.tables()[0].rows)
+
+
+@given(
+    st.lists(st.integers(-50, 50), min_size=8, max_size=60).filter(lambda drawn: len({*drawn}) > 1)
+)
+def test_figures_of_a_run_are_numpys(drawn: list[int]) -> None:
+    heights, late = np.array(drawn) / 10, math.ceil(0.3 * len(drawn))
+    lines = [{"accuracy": k % 3, "parts": {"p": height}} for k, height in enumerate(heights)]
+    curve, steps = Curve("a", lines), np.arange(len(drawn))
+    slope = np.polyfit(steps, heights, 1)[0]
+    assert figure("slope", curve, [], "part p") == pytest.approx(100 * slope, abs=1e-9)
+    r = np.corrcoef(steps, heights)[0, 1]
+    assert figure("fit", curve, [], "part p") == pytest.approx(r**2, abs=1e-9)
+    deviation = 100 * np.std(heights[-late:], ddof=1)
+    assert figure("late deviation", curve, [], "part p") == pytest.approx(deviation, abs=1e-9)
+    if curve.wide == 1:  # nothing is smoothed
+        both = np.corrcoef([k % 3 for k in steps], heights)[0, 1]
+        assert figure("correlation", curve, [], "part p") == pytest.approx(both, abs=1e-9)
+    assert "has no slope" in str(figure("slope", curve, [], "part q"))
+
+
+def test_the_lead_of_a_share_is_that_of_the_regression() -> None:
+    rng = np.random.default_rng(1)
+    shares = rng.random((400, 3))
+    chances = 1 / (1 + np.exp(-(3 * shares[:, 0] - 2 * shares[:, 1] + shares[:, 2] - 1)))
+    played = [
+        Outcome(f"c{k}", "gout", "", 0, "diagnosed", bool(right), 3, None, {}, each)
+        for k, (right, row) in enumerate(zip(rng.random(400) < chances, shares, strict=True))
+        if (each := dict(zip(("critical", "noise", "coverage"), map(float, row), strict=True)))
+    ]
+    critical, noise, coverage = (
+        each.coefficient for each in regression.regress({"x": played}).effects
+    )
+    assert critical > abs(noise) > coverage > 0
+    steps = Curve("a", [])
+    assert figure("lead", steps, played, "critical") == pytest.approx(critical - abs(noise))
+    assert figure("lead", steps, played, "noise") == pytest.approx(noise - critical)
+    assert "all three shares" in str(figure("lead", steps, [], "critical"))
 
 
 def test_ours_are_counted_apart_and_a_curve_has_no_figure_of_the_papers() -> None:
@@ -179,8 +247,8 @@ def test_ours_are_counted_apart_and_a_curve_has_no_figure_of_the_papers() -> Non
     row = found.as_json()["claims"][1]
     assert (row["place"], row["verdict"]) == ("ours, beside Table 1", "held")
     assert towards(claim(reported=0.1, lower=True)) == -0.1
-    assert towards(claim(reported=0.1, curve=True)) is None
-    assert ClaimFinding(claim(reported=0.1, curve=True), "held").target == 0.05
+    assert towards(claim(reported=0.1, of_run="area")) is None
+    assert ClaimFinding(claim(reported=0.1, of_run="area"), "held").target == 0.05
 
 
 @pytest.mark.parametrize(
@@ -194,8 +262,8 @@ def test_ours_are_counted_apart_and_a_curve_has_no_figure_of_the_papers() -> Non
     ],
 )
 def test_a_curve_is_an_arms_own(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="compared arm with arm"):
-        claim(curve=True, **changes)
+    with pytest.raises(ValueError, match="compares an arm"):
+        claim(of_run="area", **changes)
 
 
 def test_what_has_no_run_says_so() -> None:

@@ -49,7 +49,9 @@ claims:
   - {id: brief, place: Table 2, says: "It asks less where it may ask less", setup: clinic,
      measure: questions, better: crit @ brief, than: crit, lower: true}
   - {id: faster, place: Fig. 1, says: "It learns faster", setup: clinic, measure: reward,
-     better: crit, than: outcome, curve: true}
+     better: crit, than: outcome, of_run: area}
+  - {id: steadier, place: Fig. 2, says: "Its reward varies less", setup: clinic, measure: reward,
+     better: crit, than: outcome, of_run: slope}
   - {id: level, place: Sec. 4, says: "Its reader is above a half", setup: clinic,
      measure: exact_reader, better: crit, than: 0.5}
   - {id: frontier, place: Sec. 4, says: "It is like others", cannot: "they are not at hand"}
@@ -112,6 +114,7 @@ def test_a_file_is_run_interrupted_and_run_on(toy: Path, tmp_path: Path, call: C
     assert by_id["brief"]["ours"] <= 2
     assert by_id["brief"]["difference"]["seeds"] == 2
     assert by_id["faster"]["difference"]["patients"] == 0
+    assert by_id["steadier"]["difference"]["patients"] == 0
     assert set(by_id["asks"]["by_seed"]) == {"0", "1"}
     assert found["counts"]["could not show it"] == 1
     assert found["setups"]["clinic"]["commands"]["crit"].startswith("workup train craft --cases")
@@ -208,8 +211,8 @@ def test_mistakes_are_told_in_one_line(words: Sequence[str], said: str, call: Ca
         ),
         ("better: crit, than: 0.5", "better: crti, than: 0.5", "did you mean 'crit'"),
         ("id: fewer", "id: asks", "'asks' stands twice"),
-        ("better: crit, than: outcome, curve: true", "curve: true", "better, than is missing"),
-        ("curve: true", "curv: true", "claims.5.curv"),
+        ("better: crit, than: outcome, of_run: area", "of_run: area", "better, than is missing"),
+        ("of_run: area", "of_runs: area", "claims.5.of_runs"),
         ("arms: {", 'arms: {odd: "craft \'", ', "as a shell reads it"),
     ],
 )

@@ -168,7 +168,7 @@ def _level(doctor: str, entry: Mapping[str, Any], name: str) -> str:
 def _verdicts(found: Mapping[str, Any]) -> str:
     rows = []
     for each in found["claims"]:
-        name, gap = each.get("measure", "accuracy"), each["difference"]
+        name, gap = each["written_as"], each["difference"]
         if gap is None:
             rows.append([f"{each['says']} ({each['place']})", *_without(each)])
             continue

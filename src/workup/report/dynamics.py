@@ -27,6 +27,7 @@ PAIRS = ("doc_hit", "coverage", "recall")
 """What accuracy is correlated with, where it was logged: how much of what was needed was found."""
 
 ROWS = ("accuracy", "doc_hit", "coverage", "reward", "entropy", "grad_norm", "length")
+PART = "part "
 PLOTTED = ("entropy", "grad_norm", "length", "doc_hit")
 
 
@@ -142,7 +143,12 @@ def correlations(curve: Curve) -> list[Correlation]:
 
 
 def values(curve: Curve, name: str) -> list[float | None]:
-    """One value per step; "length" is the doctor's tokens per episode."""
+    """One value per step; "length" is the doctor's tokens per episode.
+
+    "part NAME" is a part of the reward, as `parts` has it; None where no step has it.
+    """
+    if name.startswith(PART):
+        return dict(parts(curve)).get(name) or [None] * len(curve.lines)
     if name != "length":
         return curve.values(name)
     pairs = zip(curve.values("tokens"), curve.values("episodes"), strict=True)
@@ -155,7 +161,7 @@ def parts(curve: Curve) -> Iterator[tuple[str, list[float | None]]]:
     """The parts of the reward, by "part NAME"; 0 in a step whose episodes all lack it."""
     logged: list[Mapping[str, Any]] = [step.get("parts") or {} for step in curve.lines]
     for name in dict.fromkeys(name for step in logged for name in step):
-        yield f"part {name}", [float(step.get(name, 0.0)) for step in logged]
+        yield f"{PART}{name}", [float(step.get(name, 0.0)) for step in logged]
 
 
 def table(curve: Curve) -> Sheet:

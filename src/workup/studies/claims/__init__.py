@@ -39,9 +39,11 @@ from workup.core.errors import UserError, unknown
 from workup.metrics.known import metric
 from workup.runs.settings import from_file
 from workup.runs.words import STAGES
+from workup.studies.claims.figures import FIGURES
 
 HERE = Path(__file__).parent
 AT, LESS = " @ ", " - "
+AREA = "area"
 TRAINED = STAGES[-1]
 ScaleName = Literal["tiny", "small", "paper"]
 SCALES: tuple[ScaleName, ...] = get_args(ScaleName)
@@ -144,10 +146,11 @@ class Claim(ClaimsPart):
     `place` is where the paper says it, `says` is the claim in our words. `reported` is the paper's
     own difference in the claimed direction, above 0 also where `lower` is better. A claim is `ours`
     where the paper does not make it, and we ask it to learn why another one fails; it is counted
-    apart. Differences up to `margin` count as none. With `curve` the mean over the training curve
-    is compared, which is the area below it, and not the end. `where` keeps the cases of one
-    disease. `than` can be a number. `than_measure` is what is measured of `than`, where that is
-    something else. `cannot` is the reason why no set-up here can show it.
+    apart. Differences up to `margin` count as none. `of_run` compares one number of each run
+    instead of patients: "area", the mean over the training curve, or one of `figures.FIGURES`.
+    `where` keeps the cases of one disease. `than` can be a number. `than_measure` is what is
+    measured of `than`, where that is something else. `cannot` is the reason why no set-up here can
+    show it.
     """
 
     id: Name
@@ -162,7 +165,7 @@ class Claim(ClaimsPart):
     margin: float = Field(0.02, gt=0)
     reported: float | None = Field(None, gt=0)
     ours: bool = False
-    curve: bool = False
+    of_run: str = ""
     where: str = ""
     cannot: str = ""
 
@@ -177,6 +180,16 @@ class Claim(ClaimsPart):
         sides = (each for each in self.sides if isinstance(each, str) and each)
         return tuple(each for side in sides for each in parted(side))
 
+    @property
+    def comparable(self) -> float | None:
+        """`reported` where we compare the same; papers report ends, and no areas."""
+        return None if self.of_run == AREA else self.reported
+
+    @property
+    def written_as(self) -> str:
+        """The metric as which the claim's figures are written."""
+        return self.measure if self.of_run in ("", AREA) else self.of_run
+
     @model_validator(mode="after")
     def _whole(self) -> Claim:
         if self.cannot:
@@ -186,18 +199,25 @@ class Claim(ClaimsPart):
         ]:
             raise ValueError(f"{self.id}: {', '.join(missing)} is missing (or `cannot`, a reason)")
         metric(self.measure)
-        plain = all(isinstance(each, str) and len(parted(each)) == 1 for each in self.sides)
-        if self.curve and not (
-            plain
-            and all(each.place == TRAINED for each in self.compared)
-            and not self.where
-            and not self.than_measure
-        ):
-            raise ValueError(
-                f"{self.id}: a `curve` is that of an arm's training, so that it is compared arm "
-                "with arm, without `where`, `than_measure` and ` @ `"
-            )
+        if self.of_run:
+            self._check_figure()
         return self
+
+    def _check_figure(self) -> None:
+        if self.of_run not in (names := (AREA, *FIGURES)):
+            raise ValueError(f"{self.id}: {unknown('figure of a run', self.of_run, names)}")
+        area = self.of_run == AREA
+        if (
+            any(isinstance(each, str) and len(parted(each)) > 1 for each in self.sides)
+            or any(each.place != TRAINED for each in self.compared)
+            or self.where
+            or (area and (self.than_measure or not isinstance(self.than, str)))
+        ):
+            alone = ", `than_measure` and numbers" if area else ""
+            raise ValueError(
+                f"{self.id}: `of_run` compares an arm's training with another's, without `where`, "
+                f"` @ `, ` - `{alone}"
+            )
 
 
 class Paper(ClaimsPart):

@@ -13,6 +13,7 @@ from workup.core.crossed import (
     Crossed,
     Decision,
     area_difference,
+    by_seed,
     crossed_difference,
     decide,
 )
@@ -23,7 +24,8 @@ from workup.runs import Outcome, Run
 from workup.runs.estimates import bounds, value
 from workup.runs.machine import origin
 from workup.runs.rising import Learning, LearningVerdict
-from workup.studies.claims import LESS, TRAINED, ArmPlayed, Claim, parted
+from workup.studies.claims import AREA, LESS, TRAINED, ArmPlayed, Claim, parted
+from workup.studies.claims.figures import FIGURES, figure
 
 CANNOT = "could not show it"
 NOT_RUN = "not run"
@@ -45,8 +47,9 @@ class Ended:
     """What is kept of one run that has ended: figures by doctor and patient, and its curve.
 
     `outcomes` has doctor → measure → (values, patients); `diseases` the disease of each patient.
-    `curve` has of each reinforced step the reward, the accuracy and what claims compare. `made`
-    says with which version it was made and on what machine.
+    `curve` has of each reinforced step the reward, the accuracy and what claims compare. `figures`
+    has (name, measure) → a figure of the whole run, or why it has none. `made` says with which
+    version it was made and on what machine.
     """
 
     arm: str
@@ -57,6 +60,7 @@ class Ended:
     learning: Learning | None
     seconds: float
     made: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[tuple[str, str], float | str] = field(default_factory=dict)
 
     @property
     def rising(self) -> bool:
@@ -86,7 +90,7 @@ class ClaimFinding:
     def target(self) -> float:
         """The difference that is looked for: what the paper reports of its ends, or the margin."""
         claim = self.claim
-        return claim.margin if claim.reported is None or claim.curve else claim.reported
+        return claim.margin if claim.comparable is None else claim.comparable
 
     @property
     def need(self) -> float | None:
@@ -113,7 +117,8 @@ def ended(
     ]
     wanted = {(place, measure) for of, place, measure in sides if of == arm}
     wanted |= {(TRAINED, measure) for measure in OWN}
-    drawn = {claim.measure for claim in claims if claim.curve} | {"reward", "accuracy"}
+    areas = [claim.measure for claim in claims if claim.of_run == AREA]
+    drawn = {*areas, "reward", "accuracy"}
     with Run.open(folder) as run:
         found: dict[str, dict[str, Clustered]] = {}
         diseases: dict[str, str] = {}
@@ -128,6 +133,7 @@ def ended(
             }
         steps = reinforced(list(run.metrics()))
         curve = Curve(arm, [{name: line.get(name) for name in drawn} for line in steps])
+        figures = _figures(Curve(arm, steps), run, arm, claims)
         summary = run.summary or {}
         entry = summary.get("learning")
         return Ended(
@@ -139,7 +145,22 @@ def ended(
             Learning.from_json(entry) if entry else None,
             float(summary["seconds"]),
             origin(run.versions),
+            figures,
         )
+
+
+def _figures(
+    curve: Curve, run: Run, arm: str, claims: Sequence[Claim]
+) -> dict[tuple[str, str], float | str]:
+    """What claims compare of the whole run of this arm."""
+    wanted = {
+        (claim.of_run, measure)
+        for claim in claims
+        for side, measure in _measured(claim)
+        if claim.of_run in FIGURES and side == arm
+    }
+    outcomes = run.outcomes(TRAINED) if wanted else []
+    return {(name, of): figure(name, curve, outcomes, of) for name, of in wanted}
 
 
 def _outcomes(run: Run, place: str, elsewhere: Mapping[str, Path]) -> Sequence[Outcome]:
@@ -181,7 +202,7 @@ def finding(claim: Claim, runs: Iterable[Ended], untried: Untried | None = None)
         decided = f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds"
     ours, theirs = (_level(side) for side in sides)
     reason = ""
-    if decided == Decision.EQUAL and claim.curve and not _has_moved(claim, sides):
+    if decided == Decision.EQUAL and claim.of_run == AREA and not _has_moved(claim, sides):
         decided, reason = CANNOT, f"{claim.measure} has not moved by the margin in any run"
     return ClaimFinding(claim, decided, found, ours, theirs, each, rising, reason)
 
@@ -195,7 +216,7 @@ def _measured(claim: Claim) -> list[tuple[str | float, str]]:
 
 
 Side = Mapping[int, Any]
-"""Seed → (values, patients), or a training curve, or one number."""
+"""Seed → (values, patients), or a training curve, or one number; None where it is undefined."""
 
 
 def _side(
@@ -216,8 +237,14 @@ def _one(
     claim: Claim, of: ArmPlayed, measure: str, arms: Mapping[str, Mapping[int, Ended]]
 ) -> Side:
     runs = arms.get(of.arm, {})
-    if claim.curve:
+    if claim.of_run == AREA:
         return {seed: run.curve.values(measure) for seed, run in runs.items()}
+    if claim.of_run:
+        found = {seed: run.figures[claim.of_run, measure] for seed, run in runs.items()}
+        problems = [each for each in found.values() if isinstance(each, str)]
+        if problems and len(problems) == len(found):
+            raise UserError(problems[0])
+        return {seed: None if each in problems else each for seed, each in found.items()}
     played = {seed: run for seed, run in runs.items() if run.outcomes[of.place][measure][1]}
     if runs and not played:
         raise UserError(f"nobody called '{of.place}' was evaluated in the runs of {of.arm}")
@@ -240,12 +267,16 @@ def _kept(claim: Claim, run: Ended, place: str, measure: str) -> Clustered:
 
 def _difference(claim: Claim, ours: Side, theirs: Side) -> tuple[Crossed, dict[int, float]]:
     """Ours − theirs over all seeds, and of each seed; both sides have the same seeds."""
-    if claim.curve:
+    if claim.of_run == AREA:
         one, other = ({str(seed): each for seed, each in side.items()} for side in (ours, theirs))
         every = [
             (seed, area_difference({"": ours[seed]}, {"": theirs[seed]}).mean) for seed in ours
         ]
         return area_difference(one, other), dict(every)
+    if claim.of_run:
+        pairs = {seed: (ours[seed], theirs[seed]) for seed in ours}
+        known = {seed: a - b for seed, (a, b) in pairs.items() if a is not None and b is not None}
+        return by_seed([known.get(seed) for seed in ours]), known
     if not isinstance(claim.than, str):
         theirs = {seed: ([claim.than] * len(cases), cases) for seed, (_, cases) in ours.items()}
     gains = any(isinstance(each, str) and LESS in each for each in (claim.better, claim.than))
@@ -276,4 +307,4 @@ def _has_moved(claim: Claim, sides: Iterable[Side]) -> bool:
 def _level(side: Side) -> float | None:
     """The mean over seeds of one side's figure."""
     values = [part[0] if isinstance(part, tuple) else part for part in side.values()]
-    return mean_of(each if isinstance(each, float | int) else mean_of(each) for each in values)
+    return mean_of(mean_of(each) if isinstance(each, list) else each for each in values)

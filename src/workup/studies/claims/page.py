@@ -30,12 +30,17 @@ from workup.report.sheets import Sheet
 from workup.report.tables import chance, gap_text, signed
 from workup.runs.words import DASH, duration, number
 from workup.studies.base.result import Result, Section
-from workup.studies.claims import TRAINED, Claim, ScaleName
+from workup.studies.claims import AREA, TRAINED, Claim, ScaleName
 from workup.studies.claims.decided import OWN, ClaimFinding, Ended
+from workup.studies.claims.figures import FIGURES
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+TITLES = {
+    **{"": "{}", AREA: "{}, over the training curve"},
+    **{name: figure.title for name, figure in FIGURES.items()},
+}
 TALL, ROW = 0.55, 0.24  # inches: of a figure without rows, and of a row
 WIDE = 4.6
 
@@ -158,9 +163,9 @@ class ClaimVerdicts(Result):
 
 CAPTION = (
     "The difference that a claim is about, in the direction in which the paper expects it to be "
-    "above 0, with its 95 % interval over patients and seeds (of curves: over seeds). The band is "
-    "the margin, within which differences count as none. A diamond is what the paper reports, if "
-    "its measure is ours."
+    "above 0, with its 95 % interval over patients and seeds (of whole runs: over seeds). The band "
+    "is the margin, within which differences count as none. A diamond is what the paper reports, "
+    "if its measure is ours."
 )
 
 
@@ -172,6 +177,7 @@ def row(found: ClaimFinding) -> dict[str, Any]:
         **claim,
         "place": source(found.claim),
         "compared": side_text(found.claim),
+        "written_as": found.claim.written_as,
         "expected": towards(found.claim),
         "verdict": found.verdict,
         "reason": found.reason,
@@ -191,7 +197,7 @@ def decided(found: Sequence[ClaimFinding]) -> Sheet:
     for each, p in zip(found, chances, strict=True):
         claim, gap = each.claim, each.difference
         assert gap is not None
-        name = claim.measure
+        name = claim.written_as
         rows.append(
             (
                 claim.id,
@@ -240,22 +246,22 @@ def source(claim: Claim) -> str:
 def towards(claim: Claim) -> float | None:
     """The paper's difference with the sign of better − than; None where it reports none.
 
-    Papers report ends, so that it is None for a curve as well.
+    It is None for an area as well (`Claim.comparable`).
     """
-    if claim.reported is None or claim.curve:
+    if claim.comparable is None:
         return None
-    return -claim.reported if claim.lower else claim.reported
+    return -claim.comparable if claim.lower else claim.comparable
 
 
 def side_text(claim: Claim) -> str:
     """ "exact reader: crit − recall" """
     if claim.cannot:
         return DASH
-    title = metric(claim.measure).title
+    title = TITLES[claim.of_run].format(metric(claim.measure).title)
     other = f" ({metric(claim.than_measure).title})" if claim.than_measure else ""
-    curve = ", over the training curve" if claim.curve else ""
     where = f" of {claim.where}" if claim.where else ""
-    return f"{title}{where}{curve}: {claim.better} − {claim.than}{other}"
+    than = claim.than if isinstance(claim.than, str) else f"{claim.than:g}"
+    return f"{title}{where}: {claim.better} − {than}{other}"
 
 
 def rising(found: ClaimFinding) -> int:

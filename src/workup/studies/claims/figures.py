@@ -1,0 +1,83 @@
+"""Figures of a whole run, which a claim compares where no single patient has a value.
+
+A claim names one of them as `of_run`. Each run has one number, so that the interval is over seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from workup.report import dynamics, regression
+from workup.report.curves import Curve
+from workup.runs import Outcome
+
+PER = 100  # steps of a slope; and a deviation is told in hundredths
+
+
+@dataclass(frozen=True)
+class RunFigure:
+    """`title` says what is compared, with {} for the measure.
+
+    `of` takes the steps of a run that a reward drove, the outcomes of its trained policy, and the
+    measure's name. It returns NaN, or the reason, where the figure is undefined.
+    """
+
+    title: str
+    of: Callable[[Curve, Sequence[Outcome], str], float | str]
+
+
+def slope(curve: Curve, _: Sequence[Outcome], name: str) -> float:
+    """By how much the measure rises in 100 steps, by least squares (C-MIG, Table 8)."""
+    return PER * _trend(curve, name).slope
+
+
+def fit(curve: Curve, _: Sequence[Outcome], name: str) -> float:
+    """R² ∈ [0, 1]: the share of the measure's variance that its line explains (Table 11)."""
+    return _trend(curve, name).r2
+
+
+def late_deviation(curve: Curve, _: Sequence[Outcome], name: str) -> float:
+    """The standard deviation over the last 30 % of the steps, in hundredths (Table 9)."""
+    return PER * _trend(curve, name).std
+
+
+def correlation(curve: Curve, _: Sequence[Outcome], name: str) -> float:
+    """Pearson's r of accuracy and the measure, both smoothed by a tenth of the steps (Table 2)."""
+    accuracy, other = (dynamics.values(curve, each) for each in ("accuracy", name))
+    return dynamics.together("accuracy", name, accuracy, other, curve.wide).smoothed
+
+
+def lead(_: Curve, outcomes: Sequence[Outcome], name: str) -> float | str:
+    """By how much the measure's coefficient is above the size of the others' (CRAFT, Table 2).
+
+    They are those of `regression.regress` over the run's episodes: log odds of a right diagnosis,
+    for a share of 1 instead of 0.
+    """
+    fitted = regression.regress({"policy": outcomes})
+    if not fitted.effects:
+        return fitted.problem
+    found = {each.share: each.coefficient for each in fitted.effects}
+    return found.pop(name) - max(map(abs, found.values()))
+
+
+def _trend(curve: Curve, name: str) -> dynamics.Trend:
+    return dynamics.trend(name, dynamics.values(curve, name))
+
+
+FIGURES: Mapping[str, RunFigure] = {
+    "slope": RunFigure("rise of {} in 100 steps", slope),
+    "fit": RunFigure("R² of the trend of {}", fit),
+    "late deviation": RunFigure("deviation of {} in the last steps, in hundredths", late_deviation),
+    "correlation": RunFigure("correlation of accuracy and {} over training", correlation),
+    "lead": RunFigure("coefficient of {} less the largest other one", lead),
+}
+
+
+def figure(name: str, curve: Curve, outcomes: Sequence[Outcome], measure: str) -> float | str:
+    """The figure of `FIGURES` of this name, or why the run has none."""
+    found = FIGURES[name].of(curve, outcomes, measure)
+    if isinstance(found, float) and math.isnan(found):
+        return f"{measure} has no {name}: too few steps logged it, or it was always the same"
+    return found
