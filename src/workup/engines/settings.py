@@ -70,7 +70,8 @@ class TuningSettings(RateSettings):
     """
 
     epochs: Annotated[float, Field(gt=0)] = Field(
-        default=1.0, description="how often each trajectory is learned, in whole batches: rounded up"
+        default=1.0,
+        description="how often each trajectory is learned, in whole batches: rounded up",
     )
     batch: Positive = Field(default=32, description="trajectories per update, over all processes")
     lr: Rate = 1e-3
