@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import pytest
-from handmade import CASES, DISEASES, ITEMS, Script, case, play
+from handmade import CASES, DISEASES, ITEMS, Script, case, fact, play
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from workup.cases.files import held_out
+from workup.cases.jsonl import write
 from workup.core.case import Case, Fact, Truth
 from workup.core.episode import Action, Completion, Ending, Episode, Observation, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Instruments
 from workup.environments.consultation import Consultation
+from workup.loops.training.loop import Plan
 from workup.methods.craft import Settings, craft_reward, score
 from workup.metrics.facts import criticality_recall
 from workup.metrics.measures import measure
 from workup.roles.judges.exact import ExactJudge
+from workup.runs.settings import Settings as RunSettings
 
 WORLD = Consultation(ITEMS, DISEASES, max_turns=5)
 weights = st.lists(st.integers(0, 3), min_size=1, max_size=8)
@@ -177,6 +184,37 @@ def test_unscored_facts_are_refused_where_weights_matter() -> None:
     recalled = rewards(Settings(variant="info-recall"), episode, T=5)
     assert recalled == pytest.approx([1.5 - 0.1 / 5])
     assert rewards(Settings(variant="naive"), episode) == [1.0]
+
+
+@pytest.mark.parametrize("tested", [False, True])
+def test_a_case_without_weights_is_refused_before_anything_is_written(
+    tested: bool, tmp_path: Path
+) -> None:
+    cases = [case(number, "Flu", fact("fever", 2)) for number in range(60)]
+    last = [each for each in cases if held_out(0, each.id) == tested][-1]
+    lacking = replace(last, truth=replace(last.truth, facts=(fact("fever"),)))
+    write([lacking if each is last else each for each in cases], tmp_path / "cases.jsonl")
+    asked: dict[str, Any] = {"method": "craft", "cases": f"jsonl:{tmp_path / 'cases.jsonl'}"}
+    with pytest.raises(UserError, match=rf"'{last.id}' has facts without a criticality weight"):
+        Plan.of(RunSettings(**asked), "a")
+    Plan.of(RunSettings(**asked, reward={"variant": "info-recall"}), "b")
+
+
+def test_facts_of_the_presentation_have_no_weights_to_share() -> None:
+    asked: dict[str, Any] = {"method": "craft", "cases": "clinic:xs", "environment": {"share": 0.5}}
+    with pytest.raises(
+        UserError, match=r"environment.share hides .* leave it out, or take reward.var"
+    ):
+        Plan.of(RunSettings(**asked), "a")
+    Plan.of(RunSettings(**asked, reward={"variant": "info-recall"}), "b")
+
+
+def test_a_group_of_one_is_refused_where_it_teaches_nothing() -> None:
+    asked: dict[str, Any] = {"method": "craft", "cases": "clinic:xs", "group": 1}
+    with pytest.raises(UserError, match=r"group=1 compares an episode with nothing.* take group=2"):
+        Plan.of(RunSettings(**asked), "a")
+    Plan.of(RunSettings(**asked, reward="exact-gain"), "b")
+    Plan.of(RunSettings(**asked, steps=0), "c")
 
 
 def test_settings_reject_what_they_do_not_know() -> None:

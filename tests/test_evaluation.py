@@ -46,7 +46,8 @@ from workup.rl.rollout import ToPlay
 from workup.roles.judges.exact import ExactJudge
 from workup.roles.replies import FILE
 from workup.runs import Run
-from workup.runs.settings import EvaluationSettings, PolicySettings
+from workup.runs.settings import EvaluationSettings, PolicySettings, Settings
+from workup.runs.settings import build as build_settings
 
 CASES = open_source("clinic:xs", split=0)
 ASKED = 3
@@ -577,3 +578,11 @@ def test_restricted_cases_go_to_trusted_endpoints_alone_and_stay_out_of_reports(
     assert secret not in run.report.read_text()
     assert "restricted" in run.report.read_text()
     assert secret in build_report(run, transcripts=True).read_text()
+
+
+def test_greedy_decoding_has_nothing_to_draw_again() -> None:
+    asked = {"method": "craft", "evaluation": {"temperature": 0, "avoid_repeats": True}}
+    with pytest.raises(
+        UserError, match="'evaluation': avoid_repeats=true draws again, which brings"
+    ):
+        build_settings(Settings, asked)

@@ -18,7 +18,7 @@ import pytest
 import torch
 from command_line import SMALL, forked, steps_of, workup
 from disturbing import Moment, disturbed
-from handmade import SOURCE, Script
+from handmade import SOURCE, Script, play
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -278,7 +278,18 @@ def test_what_was_kept_lies_in_the_run(everything: Run, stage: str) -> None:
             (spoken(a.episode), spoken(b.episode)) for a, b in zip(chosen, rejected, strict=True)
         ]
         assert pairs(everything, stage) == made
-    assert kept(everything, stage) == [imitated(r.episode) for r in chosen]
+    assert kept(everything, stage) == ([imitated(r.episode) for r in chosen], len(chosen))
+
+
+def test_an_episode_without_a_turn_to_imitate_is_left_out(tmp_path: Path) -> None:
+    slips, clean = (play(Script(line), ENVIRONMENT, CASE) for line in ("answer: Pneumonia", RIGHT))
+    assert slips.turns[-1].action.content == clean.turns[-1].action.content == ("Pneumonia",)
+    with Run.create(tmp_path / "run", {}, {}) as run:
+        run.write([Record("policy", slips, phase="chosen", stage="s", step=1, sample=0)])
+        with pytest.raises(UserError, match="'s' kept no episode whose turns keep to the grammar"):
+            kept(run, "s")
+        run.write([Record("policy", clean, phase="chosen", stage="s", step=1, sample=1)])
+        assert kept(run, "s") == ([imitated(clean)], 2)
 
 
 def test_what_was_kept_is_exported(everything: Run, tmp_path: Path) -> None:

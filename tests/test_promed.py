@@ -26,7 +26,7 @@ from test_local_policy import letters, qwen
 from test_understanding import sections
 
 import workup
-from workup.core.case import Case, Fact, Truth
+from workup.core.case import Case, Fact, Source, Truth
 from workup.core.episode import Completion, Ending, Episode, Message, Score, Turn
 from workup.core.errors import UserError
 from workup.core.ports import (
@@ -58,6 +58,7 @@ from workup.methods.promed import (
     promed_reward,
     score,
 )
+from workup.methods.promed.baselines import GoldSettings, answered, dialogue
 from workup.methods.promed.question_gains import Weighing, question_gains
 from workup.methods.promed.shapley import ShapleySettings, answer_game, exact, pieces, softmax
 from workup.methods.promed.understanding import identified
@@ -230,7 +231,7 @@ def test_all_facts_or_the_hidden_ones() -> None:
     episode = said("question: crackles", ANSWER)
     for facts, ids in (
         ("hidden", {"sputum", "crackles", "chest film"}),
-        ("all", {"cough", "sputum", "crackles", "chest film"}),
+        ("all", {"presentation:1", "cough", "sputum", "crackles", "chest film"}),
     ):
         chosen = PLAIN.model_copy(update={"facts": facts})
         weights = asyncio.run(chosen.weighing(WORLD).shapley(PNEUMONIA, scorer()))
@@ -238,6 +239,17 @@ def test_all_facts_or_the_hidden_ones() -> None:
         assert sum(weights.values()) == pytest.approx(1)
         (found,) = scores([episode], chosen)
         assert found.turns[0] == pytest.approx(2 * weights["crackles"] + 1)
+
+
+def test_demonstrations_and_prompts_tell_facts_without_the_answer_s_name() -> None:
+    toe = Fact("toe", "toe", "Swollen big toe, consistent with asthma.")
+    patient = Case("c", "He is unwell.", Truth("Asthma", facts=(toe,)))
+    source = Source("one", (patient,), ())
+    told = "Swollen big toe, consistent with [name withheld]."
+    shown = answered(GoldSettings(), source, WORLD, 0, 0)
+    assert shown.opening[-1].content.startswith(f"He is unwell.\n{told}")
+    (_, reply), _ = dialogue(source, WORLD, 0, 0).exchanges
+    assert reply[0].content == told
 
 
 # --- ablations ---
@@ -635,7 +647,9 @@ def test_the_embedded_patient_answers_demonstrations_whoever_plays_later(
 def test_a_share_of_the_facts_told_at_the_outset_is_not_paid() -> None:
     told = partial(PNEUMONIA, 0.5, seed=1)
     episode = play(
-        Script(*[f"question: {f.item}" for f in (*told.given, *told.truth.facts)], ANSWER),
+        Script(
+            *[f"question: {f.item or f.text}" for f in (*told.given, *told.truth.facts)], ANSWER
+        ),
         WORLD,
         told,
     )

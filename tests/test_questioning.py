@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from serving import serving
 
 from workup.cases import open_source
-from workup.core.case import Case, Fact, Truth
+from workup.core.case import Case, Fact, Source, Truth
 from workup.core.episode import Action, Ending
-from workup.core.errors import RolloutError
+from workup.core.errors import RolloutError, UserError
 from workup.core.leaks import WITHHELD
 from workup.core.ports import Sampling
 from workup.core.text import blocks
-from workup.environments.base.outset import partial
+from workup.environments.base.outset import partial, told_at_outset
 from workup.environments.base.patients import UNCLEAR, UNCLEAR_CHINESE
 from workup.environments.base.personas import Personas
 from workup.environments.consultation import Consultation
@@ -319,17 +319,61 @@ def test_shares_are_exact_nested_and_lose_nothing(
     facts = tuple(Fact(f"f{number}", "", f"Fact {number}.") for number in range(count))
     case = Case("c", "Ill.", Truth("x", facts=facts[2:]), given=facts[:2])
     small, large = (partial(case, share, seed) for share in sorted((one, other)))
+    if not facts:
+        assert small == large == case
+        return
+    every = (Fact("presentation:1", "", "Ill."), *facts)
     for part, share in zip((small, large), sorted((one, other)), strict=True):
-        assert len(part.given) == round(share * count)
-        assert sorted((*part.given, *part.truth.facts), key=facts.index) == list(facts)
+        assert len(part.given) == round(share * len(every))
+        assert sorted((*part.given, *part.truth.facts), key=every.index) == list(every)
         assert part.presentation.splitlines() == [fact.text for fact in part.given]
         assert part == partial(case, share, seed)
     assert set(small.given) <= set(large.given)
 
 
+def test_a_share_hides_what_the_presentation_alone_states_and_tells_it_at_one() -> None:
+    knee, fever = Fact("g1", "", "His knee is painful."), Fact("f1", "", "He has asthma and fever.")
+    told = "A man of 21 years. The knee is painful.\n\n他发热三天。"
+    case = Case("c", told, Truth("Asthma", facts=(fever,)), given=(knee,))
+    alone = ("A man of 21 years.", "他发热三天。")
+    whole, nothing = partial(case, 1.0), partial(case, 0.0)
+    assert whole.presentation.splitlines() == [
+        *alone,
+        "His knee is painful.",
+        "He has [name withheld] and fever.",
+    ]
+    assert nothing.presentation == ""
+    assert [fact.text for fact in nothing.truth.facts] == [*alone, knee.text, fever.text]
+    assert len({fact.id for fact in nothing.truth.facts}) == 4
+    episode = play(
+        Script("question: Is he a man of 21 years?", "answer: [answer: x]"), FREE, nothing
+    )
+    assert episode.turns[0].observation.messages[0].content.startswith(alone[0])
+
+
+def test_a_share_of_cases_without_facts_is_refused() -> None:
+    bare = Case("c", "A man of 21 with a painful knee.", Truth("x"))
+    assert partial(bare, 0.0) == bare
+    with pytest.raises(UserError, match=r"share=0.5 needs facts, .* none: make .*prepare facts"):
+        told_at_outset(Source("stems", (bare,), (bare,)), 0.5)
+    mixed = told_at_outset(Source("mixed", (bare, QUIZ), (bare,)), 1.0)
+    assert mixed.train[0] == bare
+    assert "fever" in mixed.train[1].presentation
+
+
+def test_a_bare_question_is_put_in_the_language_of_the_facts() -> None:
+    silent = partial(replace(BURN, question="", options=()), 0.0)
+    assert silent.presentation == ""
+    assert [message.content for message in WORLD.open(silent)] == [
+        WORLD.open(BURN)[0].content,
+        CHINESE.question,
+    ]
+    assert WORLD.conclude(silent) == CHINESE.conclude
+
+
 def test_shares_are_drawn_evenly_and_by_seed() -> None:
     facts = tuple(Fact(f"f{number}", "", f"Fact {number}.") for number in range(10))
-    cases = [Case(f"c{number}", "Ill.", Truth("x", facts=facts)) for number in range(600)]
+    cases = [Case(f"c{number}", "Fact 3.", Truth("x", facts=facts)) for number in range(600)]
     counts = np.array([sum(fact in partial(case, 0.3).given for case in cases) for fact in facts])
     assert np.all(abs(counts - 180) < 60)  # more than five standard deviations
     assert [partial(case, 0.3, 1).given for case in cases] != [

@@ -14,13 +14,14 @@ from handmade import CASES, SOURCE, Script, opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workup.core.case import Case
+from workup.core.case import Case, Fact, Truth
 from workup.core.draws import seed_key
 from workup.core.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.core.errors import RolloutError
 from workup.core.ports import Act, Sampling
 from workup.environments.base.recorded import UNREADABLE
 from workup.environments.consultation import Consultation
+from workup.environments.questioning import Questioning
 from workup.methods import load
 from workup.metrics.facts import criticality_recall
 from workup.models.local import LocalPolicy
@@ -220,6 +221,23 @@ def test_avoid_repeats_draws_again_with_other_keys_and_gives_up_in_the_end() -> 
     again = played(Stubborn())
     assert [len(tried) for tried in keys] == [1] * 4
     assert {turn.observation.item for turn in again.turns} == {"fever"}
+
+
+def test_avoid_repeats_compares_words_where_there_is_no_item() -> None:
+    class Insisting(Script):
+        async def act(
+            self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+        ) -> Act:
+            said = ("question: Any fever?", "question: any  FEVER?", "answer: [answer: any fever]")
+            number = len(past) and 1 + (sampling.key != 5)
+            return Act((1,), Completion(said[number], (2,), (-1.0,)))
+
+    free = Questioning(Consultation(()), max_turns=4)
+    job = ToPlay(Case("c", "Ill.", Truth("x", facts=(Fact("f", "", "He has a fever."),))), 5)
+    told = asyncio.run(rollout(job, free, Insisting(), Play(avoid_repeats=True)))
+    assert [turn.action.content for turn in told.turns] == [("Any fever?",), ("any fever",)]
+    plain = asyncio.run(rollout(job, free, Insisting(), Play()))
+    assert len(plain.turns) == 4
 
 
 def test_seed_keys_depend_on_every_part_and_on_nothing_else() -> None:

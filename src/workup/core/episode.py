@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from workup.core.case import Case, Kind, Passage
+from workup.core.text import normalise
 
 # Two kinds of actions are in every environment: the diagnosis, which ends the encounter, and what
 # could not be read.
@@ -120,6 +121,16 @@ class Turn:
     completion: Completion
     action: Action
     observation: Observation
+
+    @property
+    def topic(self) -> tuple[str, str] | None:
+        """What was asked for: the item that was reached, else the wording in its normal form.
+
+        None where nothing could be read.
+        """
+        if self.observation.item:
+            return "item", self.observation.item
+        return ("wording", normalise(self.action.content[0])) if self.action.content else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,10 @@ class DpoStage:
     of: str
 
 
+def any_case(case: Case) -> None:
+    """The `fits` of a reward that can score every case."""
+
+
 @dataclass(frozen=True)
 class GrpoStage:
     """A reinforcement stage (grpo): how episodes are scored, and how scores become advantages.
@@ -145,17 +149,19 @@ class GrpoStage:
     it asks: a run without one of them is refused before it writes anything. `settle` is called with
     each episode as soon as it is over: it asks the judges whose verdicts the reward needs besides
     `Instruments.judge`; where it raises RolloutError, the episode is failed. `fits` raises
-    UserError for a case that the reward cannot score; a run calls it with its first training cases
-    before it writes anything.
+    UserError for a case that the reward cannot score; a run calls it with its first training cases,
+    and with the first ones that it tests, before it writes anything. `alone` says that `credit`
+    learns from a single episode of a case; others get 0 there, and a run with group=1 is refused.
     """
 
     name: str
     reward: Reward
     credit: Credit
     scorers: tuple[str, ...] = ()
-    fits: Callable[[Case], None] = lambda case: None
+    fits: Callable[[Case], None] = any_case
     settle: Settle | None = None
     models: tuple[str, ...] = ()
+    alone: bool = False
 
 
 Stage = SftStage | SearchStage | KeptStage | DpoStage | GrpoStage

@@ -70,7 +70,8 @@ class TuningSettings(RateSettings):
     """
 
     epochs: Annotated[float, Field(gt=0)] = Field(
-        default=1.0, description="how often each trajectory is learned"
+        default=1.0,
+        description="how often each trajectory is learned, in whole batches: rounded up",
     )
     batch: Positive = Field(default=32, description="trajectories per update, over all processes")
     lr: Rate = 1e-3
@@ -88,7 +89,7 @@ class PreferenceSettings(RateSettings):
         description="β: weight of the KL divergence to the policy that the stage started from",
     )
     epochs: Annotated[float, Field(gt=0)] = Field(
-        default=1.0, description="how often each pair is learned"
+        default=1.0, description="how often each pair is learned, in whole batches: rounded up"
     )
     batch: Positive = Field(default=32, description="pairs per update, over all processes")
     lr: Rate = 3e-4

@@ -261,7 +261,9 @@ def gold(case: Case) -> str:
 
 
 def _wording(case: Case) -> QuestioningWording:
-    return CHINESE if chinese(case.presentation + case.question) else ENGLISH
+    """The phrases in the case's language, which its facts show where nothing is told of it yet."""
+    told = (case.presentation, case.question) if case.presentation or case.question else ()
+    return CHINESE if any(map(chinese, told or (f.text for f in case.all_facts))) else ENGLISH
 
 
 @lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again

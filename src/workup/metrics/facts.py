@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from workup.core.case import Case, Fact
-from workup.core.episode import DIAGNOSE, MALFORMED, Episode, Turn
+from workup.core.episode import DIAGNOSE, MALFORMED, Episode
 from workup.core.errors import UserError
-from workup.core.text import normalise
 from workup.metrics.metric import TABLES, Caveat, Metric, Where
 
 _WEIGHED = "where none was found, or nobody has scored their criticality"
@@ -152,7 +151,7 @@ def repeats(episode: Episode) -> float | None:
     if their wording has the same normal form. Malformed turns are questions (they cost a turn) but
     repeat nothing.
     """
-    asked = [_topic(turn) for turn in episode.gathered]
+    asked = [turn.topic for turn in episode.gathered]
     topics = [topic for topic in asked if topic]
     return _share(len(topics) - len(set(topics)), len(asked))
 
@@ -171,12 +170,6 @@ def answers(episode: Episode) -> dict[str, float | None]:
     lost = sum(not (seen.understood or seen.item) for seen in asked)
     kinds = {REVEALING: told, UNREMARKABLE: len(asked) - told - lost, NOT_UNDERSTOOD: lost}
     return {metric.name: _share(count, len(asked)) for metric, count in kinds.items()}
-
-
-def _topic(turn: Turn) -> tuple[str, str] | None:
-    if turn.observation.item:
-        return "item", turn.observation.item
-    return ("wording", normalise(turn.action.content[0])) if turn.action.content else None
 
 
 def _weight(facts: Iterable[Fact]) -> int:

@@ -27,7 +27,7 @@ ATTEMPTS = 4  # draws of one action with Play.avoid_repeats; the last one may re
 class Play:
     """How the doctor is sampled: `temperature` 0 is greedy, `max_tokens` limits one completion.
 
-    With `avoid_repeats`, an action that asks for something a second time is sampled again. After
+    With `avoid_repeats`, an action whose `Turn.topic` an earlier one had is sampled again. After
     ATTEMPTS draws in all the last one counts. Use it only for evaluation: the result is no longer a
     sample of the policy.
     """
@@ -132,16 +132,12 @@ async def take_turn(
 
     Raises what the doctor and the environment raise.
     """
-    asked = (
-        {turn.observation.item for turn in past if turn.observation.item}
-        if play.avoid_repeats
-        else set()
-    )
+    asked = {turn.topic for turn in past} - {None} if play.avoid_repeats else set()
     sampling = Sampling(environment.stop, play.max_tokens, play.temperature, job.key)
     for attempt in range(ATTEMPTS):
         act = await doctor.act(job.case, opening, past, sampling)
         turn = await turn_after(job.case, environment, past, act)
-        if turn.observation.item not in asked:
+        if turn.observation.done or turn.topic not in asked:
             break
         sampling = replace(sampling, key=seed_key(job.key, len(past), attempt))
     return turn

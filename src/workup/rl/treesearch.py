@@ -8,7 +8,8 @@ them.
 
 Three differences from Algorithm 2 (PM-8):
 - One iteration expands and simulates up to `width` children. Algorithm 2 takes one at a time; with
-  5 iterations such a tree never gets below its first level. `expand=1` is the literal search.
+  5 iterations such a tree never gets below its first level. `expand=1` is the literal search, but
+  for this: an iteration draws until it finds a new action.
 - The greedy trajectory is simulated first.
 - A subtree in which nothing new is left is not selected again.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -121,6 +121,15 @@ class EvaluationSettings(ClosedModel):
         True, description="play the base model as well, where a warm start comes first"
     )
     seen: bool = Field(False, description="also play cases that the policy was trained on")
+
+    @model_validator(mode="after")
+    def _draws_anew(self) -> Self:
+        if self.avoid_repeats and not self.temperature:
+            raise ValueError(
+                "avoid_repeats=true draws again, which brings nothing new at temperature=0: raise "
+                "it, or leave avoid_repeats out"
+            )
+        return self
 
 
 class StoppingSettings(FrozenModel):

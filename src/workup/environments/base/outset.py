@@ -4,39 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
-from workup.core.case import Case, Source
+from workup.cases.findings import sentences
+from workup.core.case import Case, Fact, Source
 from workup.core.draws import seed_key
+from workup.core.errors import UserError
 from workup.core.lazy import Lazy
+from workup.environments.base.lexical import stems
+from workup.environments.base.withheld import withheld
+
+STATED = 0.6  # of a sentence's word stems, from which on the facts state it
+LOOKED_AT = 20  # training cases
 
 
 def partial(case: Case, share: float, seed: int = 0) -> Case:
     """The case with the share `share` ∈ [0, 1] of its facts told at the outset (PM-17).
 
     The opening then holds these facts and the question, nothing else. F are all facts, those of the
-    presentation included. round(share · |F|) of them, drawn by `seed` and the case's id, become
-    `given` and, in the record's order, the presentation; the others are hidden. A larger share
-    tells what a smaller one tells, and more. Raises ValueError for a share outside [0, 1].
+    presentation included; each of its sentences that they do not state (`_unstated`) is one more,
+    so that a share of 1 tells all of the case. round(share · |F|) of them, drawn by `seed` and the
+    case's id, become `given` and, in the record's order and without the names of the answer, the
+    presentation; the others are hidden. A larger share tells what a smaller one tells, and more. A
+    case without facts is returned as it is. Raises ValueError for a share outside [0, 1].
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share is {share}; it lies between 0 and 1")
-    facts = case.all_facts
+    if not case.all_facts:
+        return case
+    facts = (*_unstated(case), *case.all_facts)
     order = np.random.default_rng(seed_key("partial", seed, case.id)).permutation(len(facts))
     chosen = set(order[: round(share * len(facts))].tolist())
     shown = tuple(fact for place, fact in enumerate(facts) if place in chosen)
     hidden = tuple(fact for place, fact in enumerate(facts) if place not in chosen)
     return replace(
         case,
-        presentation="\n".join(fact.text for fact in shown),
+        presentation="\n".join(withheld(case, fact) for fact in shown),
         given=shown,
         truth=replace(case.truth, facts=hidden),
     )
 
 
+def _unstated(case: Case) -> list[Fact]:
+    """The sentences of the presentation of whose word stems the facts have less than STATED."""
+    known = stems(" ".join(fact.text for fact in case.all_facts))
+    every = [(sentence, stems(sentence)) for sentence in sentences(case.presentation)]
+    return [
+        Fact(f"presentation:{number}", "", sentence)
+        for number, (sentence, words) in enumerate(every, start=1)
+        if len(words & known) < STATED * len(words)
+    ]
+
+
 def told_at_outset(source: Source, share: float, seed: int = 0) -> Source:
-    """`source` with a part of each case's facts told at the outset, test cases too."""
+    """`source` with a part of each case's facts told at the outset, test cases too.
+
+    Raises UserError where none of the first cases has facts.
+    """
+    first = [case for side in (source.train, source.test) for case in islice(side, LOOKED_AT)]
+    if first and not any(case.all_facts for case in first):
+        raise UserError(
+            f"environment.share={share:g} needs facts, and the cases of {source.name} have none: "
+            "make them with `workup prepare facts`"
+        )
 
     def presented(cases: Sequence[Case]) -> Sequence[Case]:
         return Lazy(len(cases), lambda index: partial(cases[index], share, seed))

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from itertools import chain, islice
 from pathlib import Path
 from secrets import token_hex
 from types import FrameType
@@ -27,6 +28,7 @@ from workup import engines
 from workup.cases import open_source
 from workup.cases.balance import balanced
 from workup.cases.order import Order
+from workup.core.case import Case
 from workup.core.errors import UserError, unknown
 from workup.core.ports import (
     DOCTOR,
@@ -38,7 +40,16 @@ from workup.core.ports import (
     Model,
     Scorer,
 )
-from workup.core.stages import DpoStage, GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
+from workup.core.stages import (
+    DpoStage,
+    GrpoStage,
+    KeptStage,
+    Method,
+    SearchStage,
+    SftStage,
+    Stage,
+    any_case,
+)
 from workup.doctors.beliefs import OwnWeights
 from workup.engines import EngineJob
 from workup.engines.settings import OWN_TEACHER, PreferenceSettings, TuningSettings
@@ -66,7 +77,9 @@ from workup.runs.settings import Settings, World, build, merge, preset_note, rev
 from workup.runs.summary import summarise
 
 FEW = 30  # test cases, below which a cross-validation is pointed out
-LOOKED_AT = 20  # training cases that are looked at before anything is written
+# Cases of either side that are looked at before anything is written. Where a model draws them, few
+# tell of all; in a file each may lack something.
+LOOKED_AT, READ = 20, 2_000
 UNTRAINED, TRAINED = "untrained", "trained"
 RECIPE = 64  # demonstrations that tell warm starts apart: the first ones, and as many evenly spaced
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
@@ -116,10 +129,7 @@ class Plan(Frame):
         plan = cls(*frame, settings, method, options, chosen)
         engine.refuse(settings, plan.stages)
         plan._refuse_without_models()
-        # An error of the source is found here, not after the warm start.
-        _ = plan.examination
-        for place in range(min(LOOKED_AT, len(source.train))):
-            plan._look(place)
+        plan._look(plan.examination.played)  # here, not after the warm start
         plan._refuse_unheeded_teacher()
         if settings.balance:
             balanced(source.train, power=settings.balance, seed=settings.seed)
@@ -135,13 +145,26 @@ class Plan(Frame):
                 f"roles.{missing[0]}=endpoint:NAME"
             )
 
-    def _look(self, place: int) -> None:
-        """Raises UserError for a case or a demonstration that one of the stages cannot use."""
+    def _look(self, played: Sequence[Case]) -> None:
+        """Raises UserError for settings, a case or a demonstration that a stage cannot use.
+
+        `played` are the test cases: rewards score evaluations too.
+        """
+        s, train = self.settings, self.source.train
+        most = LOOKED_AT if self.source.knowledge else READ
         for stage in self.stages:
             if isinstance(stage, GrpoStage):
-                stage.fits(self.source.train[place])
+                if s.steps and s.group == 1 and not stage.alone:
+                    raise UserError(
+                        "group=1 compares an episode with nothing, so that nothing is learned: "
+                        "take group=2 or more"
+                    )
+                looked = () if stage.fits is any_case else (train, played)
+                for case in chain.from_iterable(islice(side, most) for side in looked):
+                    stage.fits(case)
             elif isinstance(stage, SftStage) and (stage.size is not None or self.warm_steps):
-                self.demonstration(stage, place * stage.each)
+                for place in range(min(LOOKED_AT, len(train))):
+                    self.demonstration(stage, place * stage.each)
 
     def _refuse_unheeded_teacher(self) -> None:
         """Raises UserError where the teacher plays in none of the first demonstrations."""
@@ -589,7 +612,12 @@ class Training:
             found = pairs(self.disk, stage.of)
             return self._learn(stage.name, s.dpo, len(found), found.__getitem__)
         if isinstance(stage, KeptStage):
-            samples = kept(self.disk, stage.of)
+            samples, chosen = kept(self.disk, stage.of)
+            if len(samples) < chosen and self.engine.processes.is_main:
+                self.live.note(
+                    f"{stage.name}: {chosen - len(samples)} of the {chosen} kept episodes have no "
+                    "turn that keeps to the grammar; they are left out"
+                )
             return self._learn(stage.name, s.tuning, len(samples), samples.__getitem__)
         cases = min(stage.size or len(source.train), len(source.train))
         return self._learn(

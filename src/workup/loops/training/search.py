@@ -185,10 +185,15 @@ def step_figures(run: Run, stage: str, step: int, max_failed: float) -> dict[str
     }
 
 
-def kept(run: Run, stage: str) -> list[Sample]:
-    """What `stage` chose, to imitate. Raises UserError if that is nothing."""
-    found = [imitated(record.episode) for record in run.episodes(phase=CHOSEN, stage=stage)]
-    return found or _nothing(stage, "no episode: not one answer was right")
+def kept(run: Run, stage: str) -> tuple[list[Sample], int]:
+    """What `stage` chose, to imitate, and how many episodes it chose.
+
+    Episodes without a turn that can be imitated are left out. Raises UserError if none is left.
+    """
+    chosen = [imitated(record.episode) for record in run.episodes(phase=CHOSEN, stage=stage)]
+    found = [sample for sample in chosen if any(sample.mask)]
+    none = " whose turns keep to the grammar" if chosen else ": not one answer was right"
+    return found or _nothing(stage, f"no episode{none}"), len(chosen)
 
 
 def pairs(run: Run, stage: str) -> list[Pair]:

@@ -81,7 +81,9 @@ def paid_by_gain(
     Φ = potential(reader)
     reward, credit = exact_gain(Φ), one_step(lambda case: Φ(case, ()))
     return [
-        GrpoStage(stage.name, reward, credit, fits=fits) if isinstance(stage, GrpoStage) else stage
+        GrpoStage(stage.name, reward, credit, fits=fits, alone=True)
+        if isinstance(stage, GrpoStage)
+        else stage
         for stage in stages
     ]
 

@@ -9,9 +9,11 @@ from pydantic import Field
 
 from workup.core.case import Case
 from workup.core.episode import Batch, Episode, Score, Scores
+from workup.core.errors import UserError
 from workup.core.ports import Environment, Instruments, Reward, Teaching
 from workup.core.shapes import FrozenModel
-from workup.core.stages import GrpoStage, Method, SftStage, Stage
+from workup.core.stages import GrpoStage, Method, SftStage, Stage, any_case
+from workup.environments.base.encounter import Encounter
 from workup.methods.base.outcome import malformed, naive, score_each
 from workup.methods.base.printed import with_reward
 from workup.metrics.facts import (
@@ -61,7 +63,7 @@ class Settings(ConsultationSettings):
 
 
 def warm_then_grpo(
-    settings: ConsultationSettings, reward: Reward, fits: Callable[[Case], None] = lambda case: None
+    settings: ConsultationSettings, reward: Reward, fits: Callable[[Case], None] = any_case
 ) -> Sequence[Stage]:
     """A warm start, then GRPO paid by `reward`; `fits` refuses a case that it cannot score."""
     return (
@@ -72,9 +74,19 @@ def warm_then_grpo(
 
 def stages(settings: Settings, environment: Environment) -> Sequence[Stage]:
     reward = craft_reward(settings, environment.max_turns)
-    if settings.variant in ("crit", "crit+aux"):
-        return warm_then_grpo(settings, reward, need_weights)
-    return warm_then_grpo(settings, reward)
+    if settings.variant not in ("crit", "crit+aux"):
+        return warm_then_grpo(settings, reward)
+    parted = isinstance(environment, Encounter) and environment.share is not None
+    return warm_then_grpo(settings, reward, _need_all_weights if parted else need_weights)
+
+
+def _need_all_weights(case: Case) -> None:
+    """`need_weights` where a share of the facts is told, so that given ones are hidden too."""
+    if any(fact.weight is None for fact in case.all_facts):
+        raise UserError(
+            f"case '{case.id}': environment.share hides facts of the presentation, which have no "
+            "criticality weight: leave it out, or take reward.variant=info-recall"
+        )
 
 
 def R(CR: float, acc: float, t: int, T: int, α: float, β: float, λ: float) -> float:

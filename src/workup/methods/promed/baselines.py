@@ -14,8 +14,8 @@ from workup.core.case import Case, Kind, Source
 from workup.core.episode import DIAGNOSE, Message
 from workup.core.ports import Demonstration, Environment
 from workup.core.stages import DpoStage, GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
-from workup.core.text import neutralise
 from workup.environments.base.lexical import chinese
+from workup.environments.base.withheld import withheld
 from workup.environments.questioning import gold
 from workup.methods.base.outcome import correctness
 from workup.methods.base.printed import with_reward
@@ -86,9 +86,9 @@ def answered(
 
 
 def whole(case: Case) -> Case:
-    """The case with its hidden facts added to what the presentation states."""
+    """The case with its hidden facts, as the patient tells them, added to the presentation."""
     facts = case.truth.facts
-    lines = (case.presentation, *(fact.text for fact in facts))
+    lines = (case.presentation, *(withheld(case, fact) for fact in facts))
     return replace(
         case,
         presentation="\n".join(lines),
@@ -107,7 +107,7 @@ def dialogue(source: Source, environment: Environment, seed: int, index: int) ->
     facts = case.truth.facts[: max(0, environment.max_turns - 2)]
     more = MORE_CHINESE if chinese(case.presentation) else MORE
     asked = [environment.write(Kind.HISTORY.value, fact.item or more) for fact in facts]
-    answers = [(Message("user", neutralise(fact.text)),) for fact in facts]
+    answers = [(Message("user", withheld(case, fact)),) for fact in facts]
     answer = environment.write(DIAGNOSE, gold(case))
     return Demonstration(environment.open(case), (*zip(asked, answers, strict=True), (answer, ())))
 

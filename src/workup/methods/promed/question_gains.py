@@ -40,7 +40,8 @@ class Weighing:
 
     With `facts` "hidden", F are the facts that the presentation does not state, and the
     presentation stands before them: v(S) = log P(A* | Q_p, S). With "all", F is the paper's: all
-    facts, after the bare question, v(S) = log P(A* | Q, S).
+    facts, sentences of the presentation among them that no fact states (`partial`), after the bare
+    question, v(S) = log P(A* | Q, S).
     """
 
     environment: Environment
@@ -53,7 +54,7 @@ class Weighing:
         return partial(case, 0.0) if self.facts == "all" else case
 
     def of(self, case: Case) -> tuple[Fact, ...]:
-        """F, each fact as the patient tells it: the names of the answer are withheld."""
+        """F as the patient tells it: without the names of the answer; those of others stay."""
         facts = self.known(case).truth.facts
         return tuple(replace(fact, text=withheld(case, fact)) for fact in facts)
 
