@@ -97,14 +97,22 @@ def test_a_method_without_a_reward_is_refused(
         audit(tmp_path, "n=3")
 
 
-def test_a_forgery_pays_by_more_than_one_case() -> None:
+def test_a_forgery_that_pays_in_some_cases_pays() -> None:
+    """Also where the interval of the mean holds 0, or the mean is below it."""
     one = audited._row("m", "f", [(1.0, 0.0), (None, 0.0)], ["a", "b"], 0)
-    assert (one.more.n, one.more.missing, one.pays) == (1, 1, False)
+    assert (one.more.n, one.more.missing, one.pays) == (1, 1, "pays in 1 of 1")
     assert audited._row("m", "f", [(1.0, 0.0), (1.0, 0.0)], ["a", "b"], 0).pays
+    for usual in (0.0, -1.0):
+        pairs = [(1.0 if k < 3 else usual, 0.0) for k in range(12)]
+        few = audited._row("m", "f", pairs, [f"c{k}" for k in range(12)], 0)
+        assert not few.more.clear or few.more.mean < 0
+        assert few.pays == "pays in 3 of 12"
+        said = audited.RewardAudit(("m",), "clinic:s", 12, 0, (few,)).notes()
+        assert said == ["m pays an episode that f, in 3 of 12 cases"]
     assert not audited._row("m", "f", [(0.0, 0.0), (0.0, 0.0)], ["a", "b"], 0).pays
     lost = audited._row("m", "f", [(None, None)], ["a"], 0)
     found = audited.RewardAudit(("m",), "clinic:s", 1, 0, (lost,))
-    assert found.notes()[0] == "no forgery has two cases with a score"
+    assert found.notes()[0] == "no forgery has a case with a score"
 
 
 def test_cases_without_findings_are_refused_in_one_line(tmp_path: Path) -> None:

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from handmade import Script
 from serving import fault, serving
-from studying import done, refused
+from studying import done, refused, typed
 
 from workup.cases import open_source
 from workup.cases.jsonl import line_of
 from workup.cli import api
 from workup.core.case import Case, Passage, Truth
 from workup.core.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
-from workup.core.errors import UserError
+from workup.core.errors import RolloutError, UserError
 from workup.environments.library import Library
 from workup.methods.cmig.searching import icd_tree
 from workup.metrics.documents import contains, doc_hit
@@ -377,5 +377,12 @@ def test_the_audit_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ]
     assert "2 rows have no code" in output
     assert "columns must name two" in refused(f"{audit} columns=name,cod")
+    with serving(lambda _: fault(400)) as dead:
+        lines = f"endpoints:\n  dead: {{base_url: '{dead.url}', model: dead}}\n"
+        (tmp_path / "workup.yaml").write_text(lines)
+        monkeypatch.chdir(tmp_path)
+        lost = typed(f"{audit} columns=name,code model=endpoint:dead")
+    assert isinstance(lost.exception, RolloutError)
+    assert str(lost.exception).startswith("names asked about that failed: all 1: ")
     file.write_text("asthma\n")
     assert "line 1" in refused(audit)

@@ -72,6 +72,15 @@ def test_what_it_cannot_study_is_told() -> None:
         earned(WING, 2, (0.0, 1.0), 0, lambda: None)
     with pytest.raises(UserError, match="clinic:pathology has one"):
         earned(Source("jsonl:x", (), ()), 2, TAUS, 0, lambda: None)
+    with pytest.raises(UserError, match="name each τ once"):
+        earned(WING, 2, (1.0, 1.0), 0, lambda: None)
+
+
+def test_no_list_is_longer_than_there_are_diseases() -> None:
+    small = open_source("clinic:xs")
+    found = earned(small, 2, (1.0,), 0, lambda: None)
+    assert found.lengths == list(range(1, len(small.diagnoses) + 1)) != list(LENGTHS)
+    assert [row[1] for row in found.sections()[1].sheets[0].rows] == ["1", "2", "3", "5"] * 2
 
 
 def test_the_command_writes_numbers_and_a_page() -> None:

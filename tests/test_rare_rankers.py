@@ -278,11 +278,13 @@ def test_a_disease_without_findings_is_missed_and_every_code_counts(tmp_path: Pa
     source = open_source(patients(tmp_path / "p.jsonl", *rows))
     bare, two, one = source.test
     two = replace(two, truth=replace(two.truth, codes=("OMIM:5", "OMIM:1")))
-    found = ranked(replace(source, test=(bare, two, one)), str(folder), 10, 0, lambda: None)
+    uncoded = replace(bare, id="uncoded", truth=replace(bare.truth, codes=("ORPHA:1",)))
+    cases = (bare, two, one, uncoded)
+    found = ranked(replace(source, test=cases), str(folder), 10, 0, lambda: None)
     ranks = {each.case: each.ranks for each in found.placed}
     assert ranks["bare"][UNTOLD, RATIO] == TruthRank(0, 0)
     assert ranks["two"][OWN, RATIO] == TruthRank(1, 1)
-    assert found.left_out == {UNKNOWN: 1}
+    assert found.left_out == {UNKNOWN: 1, UNNAMED: 1}
 
 
 def test_ties_are_broken_at_random_by_the_case(tmp_path: Path, folder: Path) -> None:

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from serving import fault, serving
 from studying import typed
 
 from workup.cases import open_source
 from workup.cli import api
 from workup.core.episode import Ending
-from workup.core.errors import UserError
+from workup.core.errors import RolloutError, UserError
 from workup.doctors.beliefs import ExactBelief
 from workup.doctors.stopping import NamedSet, StoppingDoctor, StoppingRule, along
 from workup.environments.base.anchors import GreedyDoctor
@@ -29,7 +30,7 @@ from workup.loops.evaluation.stopping import PHASE, told
 from workup.metrics import conformal
 from workup.rl.rollout import Play, ToPlay, rollout
 from workup.runs import Run
-from workup.studies.stopping import PlayedEncounter, budgets
+from workup.studies.stopping import PlayedEncounter, Settings, budgets, stopped
 
 SOURCE = open_source("clinic:xs", split=0)
 WORLD = Consultation(SOURCE.items, SOURCE.diagnoses, max_turns=8)
@@ -261,9 +262,34 @@ def test_the_study_shows_coverage_and_cost_over_alpha(
     assert careful["questions"]["mean"] > bold["questions"]["mean"]
     assert numbers["calibration"] == 80
     assert numbers["tested"] == 120
+    assert "Over all cases, without any division" in page.read_text()
     assert numbers["fixed"][-1]["budget"] == 9
     refused = typed("study stopping 'random doctor' --cases clinic:xs calibration=5 alphas=0.1")
     assert "at least 9" in str(refused.exception)
+
+
+def test_few_cases_calibrate_on_as_many_as_were_asked_for() -> None:
+    """A source may have fewer cases than n and calibration; what is calibrated on stays."""
+    spread = [np.array([0.0, 0.7])]
+    encounters = [PlayedEncounter.of(f"c{k}", spread, 0, 1) for k in range(20)]
+    few = Settings.model_validate(
+        {"cases": "", "n": 1000, "calibration": 9, "alphas": "0.1", "divisions": 3}
+    )
+    (row,) = stopped("p", encounters, few, budgets("p", encounters, 0))
+    assert row.coverage.n == 11
+
+
+def test_who_fails_every_episode_is_told_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with serving(lambda _: fault(400)) as dead:
+        lines = f"endpoints:\n  dead: {{base_url: '{dead.url}', model: dead}}\n"
+        (tmp_path / "workup.yaml").write_text(lines)
+        words = "n=2 calibration=9 alphas=0.1 evaluation.probabilities=stated --out it"
+        lost = typed(f"study stopping endpoint:dead --cases clinic:xs {words}")
+    assert isinstance(lost.exception, RolloutError), lost.output
+    assert "dead: all 11 episodes failed: " in str(lost.exception)
 
 
 def test_a_truth_that_is_not_listed_is_in_no_set() -> None:

@@ -36,12 +36,14 @@ from studying import (
     page_of,
     refused,
     tiny,
+    typed,
     untrained,
 )
 
 from workup.cases import jsonl, open_source
 from workup.cli import api
 from workup.core.case import Case, Fact, Truth
+from workup.core.errors import RolloutError
 from workup.core.statistics import Estimate
 from workup.environments.base.outset import partial
 from workup.roles.endpoint import Endpoint, EndpointSettings
@@ -127,7 +129,10 @@ def test_alpha_agrees_with_the_package(units: list[list[int | None]]) -> None:
 
 def test_equal_marks_agree_and_tell_nothing() -> None:
     assert math.isnan(krippendorff([(3, 3), (3, 3)], "ab").mean)
-    assert krippendorff([(1, 1), (5, 5)], "ab").mean == 1
+    all_equal = krippendorff([(1, 1), (5, 5)], "ab")
+    assert all_equal.mean == 1
+    assert math.isnan(all_equal.low)  # without variance there is no interval
+    assert math.isnan(all_equal.high)
 
 
 # --- how figures are written ---
@@ -355,6 +360,8 @@ def test_the_tables_of_a_study_are_whole_at_any_width(width: int) -> None:
         ("endpoint:doc environment=consultation shares=0,1", "nothing is put to the doctor"),
         ("endpoint:doc share=0,1", "no setting 'share'. Did you mean 'shares'?"),
         ("endpoint:doc max_turns=3", "write environment.max_turns="),
+        ("endpoint:doc shares=.5 conclude=bayes", "conclude adds a row"),
+        ("endpoint:doc shares=.5 stopping.alpha=.3", "stopping.alpha adds a row"),
     ],
 )
 def test_what_cannot_be_swept_is_said(server: Server, words: str, said: str) -> None:
@@ -459,8 +466,13 @@ def test_restricted_cases_stay_where_they_are(
     assert "trusted" in refused(f"{QUESTIONS} judges=endpoint:one --out q")
     assert everyone.count("judge") == 0
     trust(tmp_path, "broken")
-    output = done(f"{QUESTIONS} judges=endpoint:broken --out q")
+    lost = typed(f"{QUESTIONS} judges=endpoint:broken --out q")
+    assert isinstance(lost.exception, RolloutError)
+    assert str(lost.exception).startswith("no judge gave a mark: no marks from broken")
+    trust(tmp_path, "one")
+    output = done(f"{QUESTIONS} judges=endpoint:broken,endpoint:one --out q")
     assert "2 × no marks from broken" in output
+    assert "2 conversations lack a judge's marks and are in no mean" in " ".join(output.split())
     page_of("q", "questions")
     page_of("s", "information")
 

@@ -92,6 +92,13 @@ def test_rho_is_scipys_and_none_where_nothing_is_ranked(data: st.DataObject) -> 
         assert spearman(ours, theirs) == pytest.approx(spearmanr(ours, theirs).statistic)
 
 
+def test_a_correlation_stays_within_its_bounds() -> None:
+    ranks = [float(k) for k in range(60)]
+    for size in range(2, 60):
+        assert spearman(ranks[:size], ranks[:size]) == 1
+        assert spearman(ranks[:size], ranks[:size][::-1]) == -1
+
+
 @given(st.data())
 def test_the_first_fact_is_the_same_as_often_as_random_tie_breaks_say(data: st.DataObject) -> None:
     ours = data.draw(NUMBERS)

@@ -166,17 +166,18 @@ class QuestionQuality(Result):
 
     @property
     def runs(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(each.run for each in self.rated))
+        return tuple(self.silent)
 
     @property
     def facts(self) -> Mapping[str, str]:
-        cases = len({each.case for each in self.rated})
+        own = {frozenset(self._values(run, OVERALL)[1]) for run in self.runs}
+        cases = len(frozenset().union(*own))
         verdict_line = (
             "the right answer, the doctor's and the verdict" if self.outcome else "the right answer"
         )
         head = {
             "Runs": ", ".join(self.runs),
-            "Cases": f"{cases:,}, the same of each run",
+            "Cases": f"{cases:,}{', the same of each run' if len(own) == 1 else ''}",
             "Judges": ", ".join(self.judges),
         }
         scored = {"SIG by": self.scorer} if self.scorer else {}
@@ -289,7 +290,14 @@ class QuestionQuality(Result):
         marked = [(case, float(marks[place])) for case, marks in own if marks is not None]
         return interval([mark for _, mark in marked], [case for case, _ in marked], seed=self.seed)
 
+    def check(self) -> None:
+        """Raises RolloutError, with the reasons, where no judge gave a mark."""
+        if not any(marks for each in self.rated for marks in each.marks.values()):
+            raise RolloutError(f"no judge gave a mark: {'; '.join(self.reasons)}")
+
     def notes(self) -> Sequence[str]:
+        part = sum(None in each.marks.values() for each in self.rated)
+        partly = [f"{part} conversations lack a judge's marks and are in no mean"] if part else []
         silent = [
             f"{run}: {count} conversations without a question are left out"
             for run, count in self.silent.items()
@@ -300,7 +308,7 @@ class QuestionQuality(Result):
             "Judges saw the words of the questions only: no run, no thoughts, no markup of the "
             "doctor's."
         )
-        return [blind, *silent, *lost]
+        return [blind, *silent, *partly, *lost]
 
 
 def conversations(

@@ -92,11 +92,16 @@ class Ranks(Result):
             "Seed": str(self.seed),
         }
 
+    @property
+    def lengths(self) -> Sequence[int]:
+        """The lengths of lists, at most as many as there are diseases."""
+        return sorted({each.length for each in self.honest})
+
     def figures(self) -> Mapping[str, Any]:
         rewards = [
             {"tau": τ, "length": D, "R_d": [R_d(i, D, τ) for i in range(1, D + 1)]}
             for τ in self.taus
-            for D in LENGTHS
+            for D in self.lengths
         ]
         return {"reward": rewards}
 
@@ -149,7 +154,12 @@ class Ranks(Result):
             "DiffAcc": lambda by: by[self.taus[0]].hit,
             **for_each(self.taus, lambda τ, by: by[τ].paid, "R_d, τ = {:g}"),
         }
-        rows = [{τ: self._at(known, τ)[D - 1] for τ in self.taus} for known in KNOWN for D in SHOWN]
+        rows = [
+            {τ: self._at(known, τ)[D - 1] for τ in self.taus}
+            for known in KNOWN
+            for D in SHOWN
+            if D in self.lengths
+        ]
         return sheet("Honest lists by their length", rows, columns, words=2)
 
     def _best(self) -> Sheet:
@@ -185,7 +195,7 @@ def earned(
     """Honest lists over `n` test cases, evenly spaced.
 
     Raises UserError for a source without a model of its cases, or without items, and for a τ that
-    is not positive.
+    is not positive or named twice.
     """
     if source.knowledge is None or not source.items:
         raise UserError(
@@ -194,6 +204,8 @@ def earned(
         )
     if not all(τ > 0 for τ in taus):
         raise UserError(f"taus={','.join(f'{τ:g}' for τ in taus)}: every τ is larger than 0")
+    if len({*taus}) < len(taus):
+        raise UserError(f"taus={','.join(f'{τ:g}' for τ in taus)}: name each τ once")
     cases = evenly_spaced(source.test, n)
     bonus = RewardWeights().B_e
     rows = []
@@ -205,7 +217,7 @@ def earned(
         _honest(known, τ, D, [row[known] for row in rows], ids, bonus, seed)
         for known in KNOWN
         for τ in taus
-        for D in LENGTHS
+        for D in LENGTHS[: len(source.knowledge.diagnoses)]
     ]
     return Ranks(source.name, seed, len(ids), tuple(taus), bonus, tuple(honest))
 

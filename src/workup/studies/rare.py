@@ -292,13 +292,13 @@ class Ranking:
     def unscored(self, codes: Sequence[str], own: frozenset[str]) -> str:
         """Why a case whose disease has these codes is not scored; "" if it is.
 
-        Without a known publication every case is scored, one whose disease is not annotated as
-        missed: it has one state, so that no other one has to score it too.
+        Without a known publication every case with a code is scored, one whose disease is not
+        annotated as missed: it has one state, so that no other one has to score it too.
         """
-        if not own:
-            return ""
         if not codes:
             return UNNAMED
+        if not own:
+            return ""
         if not any(map(self.profiles.annotated, codes)):
             return UNKNOWN
         if not any(self.profiles.annotated(code, own) for code in codes):

@@ -289,7 +289,9 @@ def _called(orders: int | None) -> str:
 def spearman(ours: Values, theirs: Values) -> float | None:
     """Spearman's ρ, ties at their mean rank; None where either ranks nothing."""
     one, other = _standard(ours), _standard(theirs)
-    return None if one is None or other is None else float(one @ other)
+    if one is None or other is None:
+        return None
+    return round(float(np.clip(one @ other, *RANK)), 12)
 
 
 def same_first(ours: Values, theirs: Values) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,9 +31,10 @@ from workup.studies.base.task import Numbers, SourceSettings, Study, StudyTask
 
 PROMISED = "promised"
 DIVIDED = (
-    "Means over divisions of the same cases into calibration and test; in brackets where 95\u00a0% "
-    "of the divisions lie."
+    "By α: means over divisions of the same cases into calibration and test; in brackets where "
+    "95\u00a0% of the divisions lie."
 )
+BY_CASE = "Over all cases, without any division; in brackets the 95\u00a0% interval by case."
 
 
 class Settings(SourceSettings):
@@ -126,7 +128,7 @@ class StoppingStudy(Result):
         }
         tables: list[Sheet] = [
             sheet("By α", self.stopped, columns, note, words=2),
-            sheet("After a fixed number of questions", self.fixed, after, words=2),
+            sheet("After a fixed number of questions", self.fixed, after, BY_CASE, words=2),
         ]
         return [Section("Coverage and cost", tables, self._figure, DIVIDED)]
 
@@ -194,7 +196,7 @@ def stopped(
     fixed: Sequence[FixedBudget],
 ) -> list[StoppedAt]:
     """The policy at every α. Raises UserError for an α that the calibration is too small for."""
-    count = len(encounters) * settings.calibration // (settings.calibration + settings.n)
+    count = min(settings.calibration, len(encounters) - 1)
     rng = np.random.default_rng(settings.seed)
     orders = [rng.permutation(len(encounters)) for _ in range(settings.divisions)]
     rows = []
@@ -255,27 +257,37 @@ def _over(values: Floats, n: int) -> Estimate:
     return Estimate(float(values.mean()), float(low), float(high), n, sd=float(values.std(ddof=1)))
 
 
-def _encounters(evaluation: Evaluation, task: StudyTask) -> tuple[list[PlayedEncounter], int]:
-    """Every case that does not fail, played without a rule; and how many failed."""
+def _encounters(
+    evaluation: Evaluation, task: StudyTask, label: str
+) -> tuple[list[PlayedEncounter], int]:
+    """Every case that does not fail, played without a rule; and how many failed.
+
+    Raises RolloutError, with the commonest reason, where all failed.
+    """
     row, tested, held = evaluation.stopping, evaluation.examination, evaluation.calibrating
     assert isinstance(row, StoppingRow)
     assert held is not None
     jobs = [job for job, _ in (*tested.jobs(), *held.jobs())]
-    tick, most = task.begin(len(jobs)), row.settings.most
+    tick, most, reasons = task.begin(len(jobs)), row.settings.most, Counter[str]()
 
     async def scored(episode: Episode) -> PlayedEncounter | None:
         found = None
         if episode.ending is not Ending.FAILED:
             try:
                 found = PlayedEncounter.of(episode.case.id, *await row.spread(episode), most)
-            except RolloutError:
-                found = None
+            except RolloutError as error:
+                reasons[str(error)] += 1
+        else:
+            reasons[episode.reason] += 1
         tick()
         return found
 
     play = play_all(jobs, tested.environment, row.doctor, tested.play, tested.concurrency, scored)
     every = run_to_end(play)
     known = [each for each in every if each is not None]
+    if not known:
+        why = reasons.most_common(1)[0][0]
+        raise RolloutError(f"{label}: all {len(every)} episodes failed: {why}")
     return known, len(every) - len(known)
 
 
@@ -290,12 +302,12 @@ def run(task: StudyTask) -> StoppingStudy:
     for policy, label in names.items():
         evaluation = Evaluation.of(_settings(task, policy), "study")
         with closing(evaluation.supporting):
-            encounters, lost[label] = _encounters(evaluation, task)
+            encounters, lost[label] = _encounters(evaluation, task, label)
         own = budgets(label, encounters, s.seed)
         rows += stopped(label, encounters, s, own)
         fixed += own
     cases = len(encounters) + lost[label]  # the same ones for every policy
-    count = cases * s.calibration // (s.calibration + s.n)
+    count = min(s.calibration, cases - 1)
     sizes = (count, cases - count, s.divisions)
     return StoppingStudy(
         s.cases,

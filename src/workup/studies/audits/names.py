@@ -90,8 +90,8 @@ def together(rows: Iterable[CodedNames]) -> tuple[dict[str, CodedNames], int]:
 
 async def audit(
     coder: Coder, right: Mapping[str, CodedNames], tick: Callable[[], None]
-) -> tuple[list[Mapped], int]:
-    """Every name with what it was mapped to, and the number of names at which a model gave up."""
+) -> tuple[list[Mapped], list[BaseException]]:
+    """Every name with what it was mapped to, and why a model gave up at others."""
 
     async def code(name: str) -> Coded:
         try:
@@ -108,7 +108,7 @@ async def audit(
     failed = [error for error in found if isinstance(error, BaseException)]
     if wrong := next((error for error in failed if not isinstance(error, RolloutError)), None):
         raise wrong
-    return mapped, len(failed)
+    return mapped, failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class NamesAudit(Result):
             f"{self.doubtful:,} are not found as they stand: about these a model is asked, where "
             "one is named",
             f"{self.left_out:,} rows have no code of this release, {self.failed:,} names were "
-            "given up by the model",
+            "given up by the model and are in no share",
         )
 
 
@@ -190,9 +190,11 @@ def run(task: StudyTask) -> NamesAudit:
     model = task.run_models(restricted=False).open(s.model) if s.model else None
     coder = Coder(icd, model=model, more=more)
     mapped, failed = run_to_end(audit(coder, right, task.begin(len(right), "name")))
-    doubtful = sum(coder.look_up(one.name).doubtful for one in mapped)
+    doubtful = sum(coder.look_up(name).doubtful for name in right)
+    if failed and len(failed) == doubtful:
+        raise RolloutError(f"names asked about that failed: all {doubtful}: {failed[0]}")
     found = (tuple(mapped), parts(mapped, icd))
-    return NamesAudit(Path(file).name, s.release, *found, doubtful, left_out, failed)
+    return NamesAudit(Path(file).name, s.release, *found, doubtful, left_out, len(failed))
 
 
 study = Study(

@@ -8,7 +8,6 @@ and replies, and then through the judge and the reward of a training run.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -198,19 +197,22 @@ RANKED: Mapping[str, tuple[Said, Said]] = {
 
 @dataclass(frozen=True, slots=True)
 class ForgedPay:
-    """What a method pays for a forgery, for its counterpart, and the paired difference."""
+    """What a method pays for a forgery, for its counterpart, and the paired difference.
+
+    `often`: in how many cases the forgery is paid more.
+    """
 
     method: str
     forgery: str
     paid: Estimate
     honest: Estimate
     more: Estimate
+    often: int
 
     @property
-    def pays(self) -> bool:
-        """Whether it is paid more than its counterpart: the interval, or all cases, lie above 0."""
-        alike = self.more.n > 1 and math.isnan(self.more.low)  # no variance: no interval
-        return (self.more.clear or alike) and self.more.mean > LEAST
+    def pays(self) -> str:
+        """In how many cases it is paid more than its counterpart, in words; "" where in none."""
+        return f"pays in {self.often} of {self.more.n}" if self.often else ""
 
 
 @dataclass(frozen=True)
@@ -233,26 +235,30 @@ class RewardAudit(Result):
             "paid": lambda row: plain(row.paid, 3),
             "counterpart": lambda row: plain(row.honest, 3),
             "more": lambda row: signed(row.more, 3),
-            "verdict": lambda row: "pays" if row.pays else "",
+            "verdict": lambda row: row.pays,
         }
         note = (
             "The return per episode; more: paired by case. A counterpart does the same untricked."
         )
         return [
-            Section(name, [sheet(name, own, columns, note, bold=lambda row: row.pays)])
+            Section(name, [sheet(name, own, columns, note, bold=lambda row: bool(row.pays))])
             for name in self.methods
             if (own := [row for row in self.rows if row.method == name])
         ]
 
     def notes(self) -> Sequence[str]:
-        pay = [f"{row.method} pays an episode that {row.forgery}" for row in self.rows if row.pays]
+        pay = [
+            f"{row.method} pays an episode that {row.forgery}, in {row.often} of {row.more.n} cases"
+            for row in self.rows
+            if row.often
+        ]
         lost = [
             f"{row.method}, {row.forgery}: {row.more.missing} cases have no score"
             for row in self.rows
             if row.more.missing
         ]
-        known = any(row.more.n > 1 for row in self.rows)
-        none = ["nothing undeserved pays"] if known else ["no forgery has two cases with a score"]
+        known = any(row.more.n for row in self.rows)
+        none = ["nothing undeserved pays"] if known else ["no forgery has a case with a score"]
         return [*(pay or none), *lost]
 
 
@@ -332,7 +338,8 @@ def _row(
     gaps = [None if a is None or b is None else a - b for a, b in pairs]
     sides = ([pair[k] for pair in pairs] for k in (0, 1))
     ours, theirs = (interval(side, ids, seed=seed) for side in sides)
-    return ForgedPay(method, name, ours, theirs, interval(gaps, ids, seed=seed))
+    often = sum(gap is not None and gap > LEAST for gap in gaps)
+    return ForgedPay(method, name, ours, theirs, interval(gaps, ids, seed=seed), often)
 
 
 def chosen(plan: Plan, most: int) -> list[Case]:

@@ -60,9 +60,10 @@ def krippendorff(
         np.tensordot(counts.astype(float), tables, axes=1), np.array(values, float), level
     )
     low, high = np.nanquantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(
-        alpha, float(low), float(high), len(kept), missing, float(np.nanstd(draws, ddof=1))
-    )
+    sd = float(np.nanstd(draws, ddof=1))
+    if np.nanmin(draws) == np.nanmax(draws):  # no variance: no interval
+        low = high = sd = float("nan")
+    return Estimate(alpha, float(low), float(high), len(kept), missing, sd)
 
 
 def _coincidences(unit: Sequence[int], count: int) -> Floats:

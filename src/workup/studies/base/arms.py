@@ -203,13 +203,18 @@ def settings_of(values: Mapping[str, Any], policy: str, **changes: Any) -> Polic
     """`values` as the settings of an evaluation of `policy` without anchors; `changes` win.
 
     Studies are ProMed's, and so is the encounter, unless a run was trained in another or the user
-    names one. Raises UserError.
+    names one. Raises UserError, also for what would add rows to the policy's own.
     """
     merged = {**values, "policy": policy, **changes}
-    own = {} if resolve(policy).is_run else PROMED
-    merged["environment"] = {**own, **in_full(merged.get("environment"))}
+    asked = in_full(merged.get("environment"))
+    ours = not resolve(policy).is_run and asked.get("name", PROMED["name"]) == PROMED["name"]
+    merged["environment"] = {**(PROMED if ours else {}), **asked}
     merged["evaluation"] = {**(values.get("evaluation") or {}), "anchors": False}
-    return with_user_config(PolicySettings, merged)
+    settings = with_user_config(PolicySettings, merged)
+    more = {"conclude": settings.conclude, "stopping.alpha": settings.stopping.alpha}
+    if added := next((key for key, value in more.items() if value is not None), ""):
+        raise UserError(f"{added} adds a row to an evaluation, and a study has none: leave it out")
+    return settings
 
 
 def on_the_same_cases(values: Mapping[str, Any], policies: Sequence[str]) -> Mapping[str, Any]:
