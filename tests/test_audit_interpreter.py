@@ -76,6 +76,11 @@ def test_a_file_of_requests_is_checked(tmp_path: Path) -> None:
     assert "own.csv: 'fevre' is no item of clinic:xs" in refused(line)
     file.write_text("request,item\n")
     assert "own.csv, line 1: its columns are not half, kind, item, request" in refused(line)
+    file.write_text("half,kind,item,request\n")
+    assert "own.csv: it has no request of the half 'held out'" in refused(line)
+    file.write_bytes(b"half,kind,item,request\nheld out,lay,fever,Fi\xe8vre?\n")
+    assert "own.csv, line 2: " in refused(line)
+    assert "is a folder" in refused("audit interpreter cases=clinic:xs requests=.")
     (tmp_path / "free.jsonl").write_text(
         json.dumps(
             {"id": "a", "presentation": "A man.", "question": "?", "truth": {"diagnosis": "x"}}

@@ -142,18 +142,29 @@ def test_two_tables_are_compared_by_hand(tmp_path: Path) -> None:
     shown = dict(found.rows())
     assert (shown["mean difference"], shown["on the same side of ½"]) == ("0.20", "50%")
     assert found.furthest[0].test in ("CD117", "DOG1")
+    path.write_text("disease,test,share\nstromal tumor,c-KIT,0.7\ngist,DOG-1,0.7\n")
+    alike = compare(ExamBase.of("it", rows), path)
+    assert dict(alike.rows())["correlation"] == DASH
+    path.write_text("disease,test,share\ngist,CD34,7\n")
+    with pytest.raises(UserError, match=r"no row of statistics can be read; the first: .*line 2"):
+        compare(ExamBase.of("it", rows), path)
 
 
 def test_the_command(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text("disease,test,share\nGIST,c-KIT,0.7\nunheard of,CD117,0.2\n")
+    path.write_text("disease,test,share\nGIST,c-KIT,0.7\nunheard of,CD117,0.2\nGIST,CD34,7\n")
     status, shown, _ = call(*f"audit rages n=20 tables={path} --out a".split())
     assert status == 0
     assert "record, base" in shown
     assert "unheard of" in shown
+    assert "1 rows of the other table are left out; the first: " in " ".join(shown.split())
     made = json.loads((tmp_path / "a/rages.json").read_text())
     assert len(made["results"]) == 20 * len(BUILT_IN)
     assert len(made["compared"]["pairs"]) == 1
+    shown = call("audit", "rages", "tables=nothere.csv")
+    assert shown[0] == 2
+    assert "nothere.csv" in shown[2]
+    assert "order" not in shown[1], "nothing is played before"
     status, _, told = call("audit", "rages", f"base={tmp_path}")
     assert status == 2
     assert "is no base of examinations" in told

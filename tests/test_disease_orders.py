@@ -259,6 +259,8 @@ def test_the_audit_reads_replies_that_name_the_truth() -> None:
 def test_pairs_follow_from_the_seed() -> None:
     assert pairs(WING, 40, 1) == pairs(WING, 40, 1) != pairs(WING, 40, 2)
     assert all(pair.truth != pair.other for pair in pairs(WING, 60, 3) if pair.kind != EXAMINATION)
+    with pytest.raises(UserError, match="no test case"):
+        pairs(replace(WING, test=()), 4, 0)
 
 
 def test_the_command(call: Call, tmp_path: Path) -> None:

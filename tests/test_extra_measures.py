@@ -377,6 +377,10 @@ def test_the_audit_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ]
     assert "2 rows have no code" in output
     assert "columns must name two" in refused(f"{audit} columns=name,cod")
+    more.write_text(f"zzqx,A00\n{'c' * 140_000},A00\n")
+    assert "line 2: cannot be divided" in refused(f"{audit} columns=name,code names={more}")
+    more.write_bytes(b"zzqx,A00\rasthma,J45\r")
+    assert "line 1: a carriage return" in refused(f"{audit} columns=name,code names={more}")
     with serving(lambda _: fault(400)) as dead:
         lines = f"endpoints:\n  dead: {{base_url: '{dead.url}', model: dead}}\n"
         (tmp_path / "workup.yaml").write_text(lines)

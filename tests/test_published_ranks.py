@@ -84,6 +84,8 @@ def test_first_and_last_cells_may_be_empty(tmp_path: Path) -> None:
     cases = open_source(spec(tmp_path)).test
     place = table(tmp_path, "model\tcase_id\trank\n\tc\t3\n\tblue\t\nm\tgone\t0\n")
     assert read(place, cases).ranks == {"c": 3, "blue": 0, "gone": 0}
+    place = table(tmp_path, "case_id\trank\nc\t3.0\nblue\tNA\n")
+    assert read(place, cases).ranks == {"c": 3, "blue": 0}
 
 
 def test_a_table_says_how_many_of_its_cases_are_used(tmp_path: Path) -> None:
@@ -235,6 +237,9 @@ def test_ranks_are_the_studys_and_differences_are_counts(tmp_path: Path) -> None
         them = [float(0 < each["t"] <= k) for each in ranks.values()]
         gap = found.gap(found.of("t"), OUT, "t", k)
         assert gap.mean == pytest.approx(sum(ours) / 5 - sum(them) / 5)
+        assert gap.low < gap.mean < gap.high
+    same = found.gap(found.of("t"), "t", "t", 1)
+    assert same.low < same.mean == 0 < same.high  # no difference was seen: none is still bounded
         right = found._right(found.of("t"), "t", k)
         assert sum(share.mean for share in right.values()) == pytest.approx(1)
         assert right["both"].mean == sum(a * b for a, b in zip(ours, them, strict=True)) / 5

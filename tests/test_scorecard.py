@@ -118,7 +118,10 @@ def test_it_stops_within_the_budget_and_goes_on_without_paying_twice(
         with pytest.raises(BudgetError, match="larger --budget goes on"):
             played(words, only, "small", budget=0.004)
         with Run.open("small") as run:
-            assert "Not finished" in run.report.read_text()
+            unfinished = run.report.read_text()
+            assert "Not finished" in unfinished
+            pages = re.findall(r'href="([^"#]*report\.html)"', unfinished)
+            assert all((run.path / page).is_file() for page in pages)
         run = played(words, only, "small", budget=100.0)
         revised = len(run.config["changed"])
         assert len(played(words, only, "small", budget=100.0).config["changed"]) == revised

@@ -620,6 +620,13 @@ def test_noise_by_the_policys_own_likelihood(tiny: Path, server: Server) -> None
             assert 0 <= row["levels"][measure]["1"]["mean"] <= 1
     done(f"study noise {tiny} {how} kind=trivia facts=all least=1")
     assert numbers_of("n", "noise")["settings"]["facts"] == "all"
+    done(f"study noise {tiny} {how} kind=trivia ratio=50")
+    found, page = page_of("n", "noise")
+    sizes = [(each["facts"], each["own"]) for each in found["ranked"]]
+    assert all(every - own == len(trivia.ENGLISH) for every, own in sizes)
+    whole, own = map(sum, zip(*sizes, strict=True))
+    assert f"trivia, {whole / own - 1:.2g} for each own fact" in page
+    assert "ratio" in refused(f"study noise {tiny} {how} ratio=0")
     assert "no log-probabilities" in refused(f"study noise endpoint:doc {how}")
     assert "no log-probabilities" in refused(f"study noise 'random doctor' {how}")
     assert "one at a time" in refused(f"study noise {tiny} 'random doctor' {how}")
@@ -649,12 +656,12 @@ def test_ratios_are_medians_over_the_same_cases() -> None:
         timed("m", str(k), e, s) for e, own in seconds.items() for k, s in enumerate(own)
     )
     found = cost.Cost(
-        "x", 0, "CPU", {"m": 1_500_000}, 8, (*all_of, timed("m", "other", 0.01, 1e9)), 1
+        "x", 0, "CPU", {"m": 1_500_000}, 8, (*all_of, timed("m", "other", 0.01, 1e9)), {"too long": 1}
     )
     assert found.ratio(("m", cost.CostCondition(0.01)), ("m", cost.CostCondition(0.1))) == 3
     assert [condition.epsilon for condition in found.epsilons] == [0.1, 0.01]
     assert "1.50 M" in found.facts["Policies"]
-    assert "1 estimates left out" in found.notes()[0]
+    assert found.notes()[0] == "1 estimates left out: too long"
 
 
 def test_the_cost_of_the_tiny_family(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -690,3 +697,14 @@ def test_the_cost_of_the_tiny_family(monkeypatch: pytest.MonkeyPatch) -> None:
     small, large = found["parameters"].values()
     assert small < large
     assert "setting 'sizes.0'" in refused(f"{line} sizes=0")
+    assert "at least 0" in refused(f"{line} epsilons=-1")
+    assert "n=" in refused(f"{line} evaluation.cases=3")
+
+
+def test_a_case_that_cannot_be_filled_is_not_timed_as_if_it_were() -> None:
+    own = len(PATIENT.truth.facts)
+    watch = cost.Stopwatch((), ENCOUNTER, [PATIENT], (0.1,), (own, own + 1), 2, 0)
+    model = likelihood.Likelihood(Additive({}), ENCOUNTER)
+    assert len(watch._facts(model, PATIENT, own)) == own
+    found = asyncio.run(watch._estimate("m", model, PATIENT, cost.CostCondition(0.1, own + 1)))
+    assert found == f"fewer than {own + 1} facts, also with those of other cases"

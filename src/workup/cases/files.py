@@ -7,6 +7,7 @@ cannot be read of one row is that row's error (see `workup.cases.rows`), and the
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections import Counter
@@ -122,6 +123,18 @@ def scan(path: Path, *, whole: bool = False) -> Iterator[Line]:
         if isinstance(line, CaseError):
             raise line
         yield line
+
+
+def cells(line: Line, path: Path, *, tabs: bool) -> list[str]:
+    """The cells of a line of a table, with tabs or commas. Raises CaseError (file, line)."""
+    if "\r" in line.text:
+        problem = "a carriage return within a line; save the file with line ends of Unix."
+        raise CaseError(problem, file=path, line=line.number)
+    try:
+        return line.text.split("\t") if tabs else next(csv.reader([line.text]))
+    except csv.Error as error:
+        problem = f"cannot be divided into cells ({error})."
+        raise CaseError(problem, file=path, line=line.number) from error
 
 
 def lines_of(path: Path, *, whole: bool = False) -> Iterator[Line | CaseError]:

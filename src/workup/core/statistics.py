@@ -140,6 +140,7 @@ def interval(
     clusters: Sequence[Hashable],
     *,
     bounds: Bounds | None = None,
+    difference: bool = False,
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Estimate:
@@ -147,9 +148,10 @@ def interval(
 
     A value of None is undefined: left out and counted in `missing`. `bounds` are what a value lies
     between by its nature: SHARE for a share or a verdict. A mean of 0 of 10 verdicts then has the
-    interval from 0 to 0.28.
+    interval from 0 to 0.28. With `difference` the values are differences of two such.
     """
-    return _averaged((values, clusters), bounds=bounds, seed=seed, resamples=resamples)
+    part = (values, clusters)
+    return _averaged(part, bounds=bounds, difference=difference, seed=seed, resamples=resamples)
 
 
 def macro(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from pydantic import AliasChoices, BaseModel, Field
 
-from workup.cases.files import Line, checked, existing, parse_object, scan
+from workup.cases.files import Line, cells, checked, existing, parse_object, scan
 from workup.core.errors import CaseError, UserError
 from workup.metrics.icd_distance import IcdTree
 from workup.metrics.icd_names import IcdNames, key
@@ -76,16 +75,12 @@ def _rows(
     if not first:
         raise UserError(f"{path}: is empty; a line holds a name and its ICD-10 code")
     tabs = "\t" in first[0].text
-    heading = _cells(first[0].text, tabs=tabs)
+    heading = cells(first[0], path, tabs=tabs)
     places = _places(path, (*columns, *([by] if by else [])), heading)
     if not columns:
         yield first[0].number, heading, places
     for line in lines:
-        yield line.number, _cells(line.text, tabs=tabs), places
-
-
-def _cells(text: str, *, tabs: bool) -> list[str]:
-    return text.split("\t") if tabs else next(csv.reader([text]), [])
+        yield line.number, cells(line, path, tabs=tabs), places
 
 
 def _places(path: Path, columns: Sequence[str], heading: Sequence[str]) -> tuple[int, ...]:

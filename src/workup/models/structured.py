@@ -155,4 +155,4 @@ def _parse(text: str, shape: type[Answer]) -> tuple[Answer | None, str]:
         return shape.model_validate_json(text[start : end + 1]), ""
     except ValidationError as error:
         where, problem = first_problem(error)
-        return None, f"{f'field {where}: ' if where else ''}{problem[:200]}"
+        return None, f"{f'field {where[:200]}: ' if where else ''}{problem[:200]}"

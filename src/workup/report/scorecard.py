@@ -111,8 +111,9 @@ class Scorecard:
         return ScoreFigure(plus_minus(name, found), found, self.link(entrant, station), bar)
 
     def link(self, entrant: Entrant, station: str) -> str:
-        """Where the episodes stand that a figure is made of."""
-        return entrant.runs[station][0].report.relative_to(self.base).as_posix()
+        """Where the episodes stand that a figure is made of; "" before that page is written."""
+        page = entrant.runs[station][0].report
+        return page.relative_to(self.base).as_posix() if page.is_file() else ""
 
     def counted(self, title: str, about: str, of: Callable[[Outcome], float | None]) -> ScoreRow:
         """The mean of `of` over all stations, each with the same weight; linked to the highest."""

@@ -6,10 +6,11 @@ Their time against the tolerance ε, the number of facts and the size of the mod
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import nan
+from math import isnan, nan
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from workup.models.samplers.local import LocalModel, follow
 from workup.report.sheets import Sheet
 from workup.rl.running import run_to_end
 from workup.runs.settings import PolicySettings
-from workup.runs.words import decimal
+from workup.runs.words import DASH, decimal
 from workup.studies.base import plots
 from workup.studies.base.arms import settings_of
 from workup.studies.base.likelihood import Likelihood, opened, weights
@@ -105,7 +106,10 @@ class ConditionFigures:
 
 @dataclass(frozen=True)
 class Cost(Result):
-    """Every estimate that was timed, all in one session on one machine; `parameters` by policy."""
+    """Every estimate that was timed, all in one session on one machine; `parameters` by policy.
+
+    `left_out` counts estimates by the reason for which there are none.
+    """
 
     titled = "Cost of Shapley values on {source}"
 
@@ -115,7 +119,7 @@ class Cost(Result):
     parameters: Mapping[str, int]
     most: int
     timed: tuple[Timed, ...]
-    left_out: int
+    left_out: Mapping[str, int]
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -188,7 +192,7 @@ class Cost(Result):
             self.ratio((policy, condition), (policy, base)),
             self.mean(policy, condition, lambda each: each.orders),
             self.mean(policy, condition, lambda each: 1e3 * each.seconds / each.orders),
-            float(np.mean([each.settled for each in own])),
+            float(np.mean([each.settled for each in own])) if own else nan,
             self.mean(policy, condition, lambda each: each.tokens),
             float(np.mean(error)) if error else nan,
         )
@@ -240,7 +244,7 @@ class Cost(Result):
             "SD": lambda row: decimal(row.deviation, 4),
             "times": lambda row: f"{row.times:.2f}",
             "orders": lambda row: plain(row.orders, 1),
-            "stopped by ε": lambda row: f"{row.settled:.0%}",
+            "stopped by ε": lambda row: DASH if isnan(row.settled) else f"{row.settled:.0%}",
             "tokens": lambda row: f"{row.tokens.mean:,.0f}",
             "error": lambda row: decimal(row.error, 3),
         }
@@ -280,11 +284,7 @@ class Cost(Result):
         return plots.curves("Seconds against the size of the model", panels, "parameters", log=True)
 
     def notes(self) -> Sequence[str]:
-        lost = (
-            [f"{self.left_out} estimates left out: the prompt does not fit the policy"]
-            if self.left_out
-            else []
-        )
+        lost = [f"{count} estimates left out: {why}" for why, count in self.left_out.items()]
         return [
             *lost,
             (
@@ -335,16 +335,16 @@ class Stopwatch:
 
     async def time(
         self, policies: Mapping[str, LanguageModel], tick: Callable[[], None]
-    ) -> list[Timed | None]:
+    ) -> list[Timed | str]:
         """Every condition on every case, in an order that changes from case to case.
 
-        None if a prompt does not fit.
+        Where there is no estimate, the reason.
         """
         likelihoods = {
             name: Likelihood(policy.scorer(), self.environment) for name, policy in policies.items()
         }
         both = [(name, condition) for condition in self.conditions for name in policies]
-        found: list[Timed | None] = []
+        found: list[Timed | str] = []
         for name in policies:  # the first forward passes of a model are slower than all others
             await self._estimate(name, likelihoods[name], self.cases[0], self.conditions[0])
         for number, case in enumerate(self.cases):
@@ -356,17 +356,19 @@ class Stopwatch:
 
     async def _estimate(
         self, policy: str, likelihood: Likelihood, case: Case, condition: CostCondition
-    ) -> Timed | None:
+    ) -> Timed | str:
         scorer = likelihood.scorer
         scorer.refresh()
         facts = self._facts(likelihood, case, condition.facts)
+        if len(facts) < (condition.facts or 0):
+            return f"fewer than {condition.facts} facts, also with those of other cases"
         game, tokens = likelihood.game(case, facts), scorer.tokens
         plan = ShapleySettings(self.most, condition.epsilon)
         began = time.perf_counter()
         try:
             φ = await estimate(game, len(facts), plan, [seed_key("shapley", self.seed, case.id)])
         except RolloutError:
-            return None
+            return "the prompt does not fit the policy"
         seconds = time.perf_counter() - began
         error = float(np.mean(φ.errors)) if φ.errors else 0.0
         return Timed(
@@ -384,7 +386,7 @@ class Stopwatch:
     def _facts(self, likelihood: Likelihood, case: Case, size: int | None) -> list[Fact]:
         """The case's own facts; or `size` facts, a random part of them.
 
-        Facts of other cases fill up what is missing.
+        Facts of other cases fill up what is missing, as far as there are any.
         """
         own = list(likelihood.of(case))
         if size is None:
@@ -395,7 +397,9 @@ class Stopwatch:
                 len(own)
             )
         ]
-        ratio = max(0, size - len(own)) / max(1, len(own))
+        if size <= len(own):
+            return shuffled[:size]
+        ratio = (size - len(own)) / max(1, len(own))
         missing = NoiseSettings(cases="", ratio=ratio, seed=self.seed)
         return [*shuffled, *noise(case, self.pool, own, missing)][:size]
 
@@ -403,6 +407,8 @@ class Stopwatch:
 def run(task: StudyTask) -> Cost:
     """Times every policy under every condition. Raises UserError."""
     s = task.settings
+    if min(s.epsilons) < 0:
+        raise UserError(f"epsilons={min(s.epsilons):g}: a tolerance is at least 0")
     every = [(label, settings_of(task.values, p)) for p, label in labels(task.words).items()]
     first = every[0][1]
     source, environment, played = opened(first)
@@ -419,11 +425,11 @@ def run(task: StudyTask) -> Cost:
     watch = Stopwatch(spread(source.test), environment, cases, epsilons, s.sizes, s.orders, s.seed)
     conditions = len(cases) * len(watch.conditions) * len(policies)
     found = run_to_end(watch.time(policies, task.begin(conditions, "estimate")))
-    timed = tuple(each for each in found if each is not None)
+    timed = tuple(each for each in found if isinstance(each, Timed))
+    lost = Counter(each for each in found if isinstance(each, str))
     if not timed:
-        raise UserError("no case fits the policy's context with its facts")
+        raise UserError(f"no case can be timed; the first: {found[0]}")
     parameters = {name: policy.parameters for name, policy in policies.items()}
-    lost = len(found) - len(timed)
     return Cost(source.name, s.seed, _machine(), parameters, watch.most, timed, lost)
 
 

@@ -74,7 +74,7 @@ AT_ONCE = 16  # cases that are ranked at the same time
 class Settings(SourceSettings):
     """How noise is added, and how φ is estimated."""
 
-    ratio: float = Field(1.0, ge=0, description="foreign facts for each own one")
+    ratio: float = Field(1.0, gt=0, description="foreign facts for each own one")
     kind: Literal["other", "trivia"] = Field(
         "other",
         description="other: facts of other cases; trivia: remarks that matter to no disease",
@@ -90,12 +90,13 @@ class Settings(SourceSettings):
 class RankedFacts:
     """One case: the places of its relevant facts among `facts`, and every fact's value by ranking.
 
-    Values are in nats.
+    `own` of the facts are the case's. Values are in nats.
     """
 
     case: str
     relevant: tuple[int, ...]
     facts: int
+    own: int
     values: Mapping[str, tuple[float, ...]]
 
     def measured(self, measure: str, ranking: str, k: int) -> float | None:
@@ -142,9 +143,15 @@ class Noise(Result):
             "Policy": self.policy,
             "Cases": f"{len(self.ranked):,} of {self.source}",
             "Facts per case": f"{own:.1f} relevant of {every:.1f}",
-            "Noise": f"{noise}, {self.settings.ratio:g} for each own fact",
+            "Noise": f"{noise}, {self._ratio:.2g} for each own fact",
             "Seed": str(self.settings.seed),
         }
+
+    @property
+    def _ratio(self) -> float:
+        """Foreign facts for each own one, as they were: there are not always enough of them."""
+        own = sum(each.own for each in self.ranked)
+        return sum(each.facts for each in self.ranked) / own - 1
 
     @cached_property
     def rankings(self) -> list[RankingFigures]:
@@ -231,7 +238,12 @@ def run(task: StudyTask) -> Noise:
         return await rank(case, foreign, likelihood, settings)
 
     found, lost = run_to_end(by_case(cases, ranked, task.begin(len(cases)), AT_ONCE))
-    telling = sum(len(giveaways(likelihood.of(case), case.truth.diagnosis)) for case in cases)
+    counted = {each.case for each in found}
+    telling = sum(
+        len(giveaways(likelihood.of(case), case.truth.diagnosis))
+        for case in cases
+        if case.id in counted
+    )
     return Noise(labels([policy])[policy], source.name, settings, found, lost, telling)
 
 
@@ -311,7 +323,7 @@ async def rank(
         if place < len(own) and (own[place].weight or 0) >= settings.least
     )
     values = {SHAPLEY: φ.values, LEAVE_ONE_OUT: without, ADD_ONE_IN: alone}
-    return RankedFacts(case.id, relevant, len(facts), values)
+    return RankedFacts(case.id, relevant, len(facts), len(own), values)
 
 
 study = Study(

@@ -186,8 +186,10 @@ class Adversarial(Result):
 def pairs(source: Source, n: int, seed: int) -> list[Pair]:
     """`n` pairs of orders for test cases, each kind in turn.
 
-    Raises UserError for a source that has one disease alone.
+    Raises UserError for a source without test cases, or with one disease alone.
     """
+    if not source.test:
+        raise UserError(f"{source.name}: there is no test case to order examinations for")
     rng = np.random.default_rng([seed, n])
     return [_pair(source, KINDS[number % len(KINDS)], rng) for number in range(n)]
 

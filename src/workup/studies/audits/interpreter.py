@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from workup.cases import open_source
-from workup.cases.files import existing
+from workup.cases.files import cells, existing, scan
 from workup.core.case import Case, Item, Kind, Source, Truth
 from workup.core.episode import Action
 from workup.core.errors import CaseError, RolloutError, UserError
@@ -183,22 +182,23 @@ class InterpreterAudit(Result):
 def ours(path: Path | None = None, half: str = "held out") -> list[NaturalRequest]:
     """One half of a file of requests, by default of ours.
 
-    Raises CaseError, with the line, for a file that has other columns or an unknown half.
+    Raises CaseError, with the line, for a file that has other columns or an unknown half, and for
+    one without a request of this half.
     """
     file = path or Path(str(files("workup.studies.base") / "requests.csv"))
-    with file.open(encoding="utf-8", newline="") as lines:
-        reader = csv.DictReader(lines)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise CaseError(f"its columns are not {', '.join(COLUMNS)}.", file=file, line=1)
-        rows = [(reader.line_num, row) for row in reader]
-    for number, row in rows:
-        if None in row.values() or row["half"] not in ("held out", "tuned"):
+    rows = [(line.number, cells(line, file, tabs=False)) for line in scan(file)]
+    if not rows or tuple(rows[0][1]) != COLUMNS:
+        raise CaseError(f"its columns are not {', '.join(COLUMNS)}.", file=file, line=1)
+    asked = []
+    for number, row in rows[1:]:
+        named = dict(zip(COLUMNS, row, strict=False))
+        if len(row) != len(COLUMNS) or named["half"] not in ("held out", "tuned"):
             raise CaseError("half is neither 'held out' nor 'tuned'.", file=file, line=number)
-    return [
-        NaturalRequest(row["kind"], row["item"], row["request"])
-        for _, row in rows
-        if row["half"] == half
-    ]
+        if named["half"] == half:
+            asked.append(NaturalRequest(named["kind"], named["item"], named["request"]))
+    if not asked:
+        raise CaseError(f"it has no request of the half '{half}'.", file=file)
+    return asked
 
 
 def reworded(items: Sequence[Item], seed: int = 0) -> list[NaturalRequest]:

@@ -25,7 +25,7 @@ from workup.cases.exam_terms import key, positive
 from workup.cases.files import existing
 from workup.core.case import Case, Source
 from workup.core.draws import seed_key
-from workup.core.errors import CaseError, RolloutError
+from workup.core.errors import CaseError, RolloutError, UserError
 from workup.core.ports import Model
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.environments.exams.exam_base import ExamBase
@@ -40,7 +40,7 @@ from workup.environments.exams.rages import (
 from workup.report.sheets import Sheet
 from workup.rl.running import run_to_end
 from workup.roles.judges.exact import DIFFERENCE
-from workup.runs.words import decimal
+from workup.runs.words import DASH, decimal
 from workup.studies.base.result import Result, Section, percent, sheet
 from workup.studies.base.task import Study, StudySettings, StudyTask
 
@@ -159,7 +159,8 @@ class TablesCompared:
         if len(self.pairs) > 1:
             yield "mean difference", f"{np.mean(np.abs(here - there)):.2f}"
             yield "on the same side of ½", f"{np.mean((here >= 0.5) == (there >= 0.5)):.0%}"
-            yield "correlation", f"{np.corrcoef(here, there)[0, 1]:.2f}"
+            vary = bool(np.ptp(here) and np.ptp(there))
+            yield "correlation", f"{np.corrcoef(here, there)[0, 1]:.2f}" if vary else DASH
         yield "diseases that cannot be mapped", "; ".join(self.diseases) or "none"
         yield "examinations that cannot be mapped", "; ".join(self.tests) or "none"
 
@@ -331,7 +332,10 @@ class RagesAudit(Result):
 
     def notes(self) -> Sequence[str]:
         withheld = sum(each.withheld for each in self.results)
-        return [f"{withheld} names of the diagnosis were withheld"] if withheld else []
+        names = [f"{withheld} names of the diagnosis were withheld"] if withheld else []
+        unread = self.compared.left_out if self.compared else ()
+        told = f"{len(unread)} rows of the other table are left out; the first: "
+        return [*names, *([told + unread[0]] if unread else [])]
 
     def quotes(self) -> Sequence[str]:
         silent = [
@@ -488,14 +492,16 @@ def _says(name: str, result: ExamResult) -> bool | None:
 def compare(base: ExamBase, table: Path) -> TablesCompared:
     """The statistics of a base beside those of a table, as far as the names can be mapped.
 
-    Raises UserError and CaseError for a table that cannot be read.
+    Raises UserError and CaseError for a table that cannot be read, or has no row that can.
     """
     pairs, diseases, tests, left_out = [], list[str](), list[str](), list[str]()
+    read = 0
     for placed in lines(table):
         if isinstance(placed, CaseError):
             left_out.append(str(placed))
             continue
         row = placed.row
+        read += 1
         disease = base.disease((row.disease, *row.disease_names))
         exam = next(
             (found for name in (row.test, *row.test_names) if (found := base.test(key(name)))), None
@@ -507,6 +513,9 @@ def compare(base: ExamBase, table: Path) -> TablesCompared:
         share = base.share(disease, exam) if disease and exam else None
         if share is not None:
             pairs.append(Disagreement(disease, share.test, share.share, row.share))
+    if not read:
+        first = f"; the first: {left_out[0]}" if left_out else ""
+        raise UserError(f"{table}: no row of statistics can be read{first}")
     return TablesCompared(
         base.name, str(table), tuple(pairs), _distinct(diseases), _distinct(tests), tuple(left_out)
     )
@@ -520,12 +529,11 @@ def run(task: StudyTask) -> RagesAudit:
     """Orders markers for test cases of the pathology wing. Raises UserError."""
     s = task.settings
     orders = Orders(RagesSettings(base=s.base, nearest=s.nearest), s.n, s.seed, s.recorded)
+    other = compare(ExamBase.open(s.base), existing(s.tables)) if s.tables else None
     writer = task.run_models(restricted=False).open(s.model) if s.model else None
     tick = task.begin(s.n * len(orders.configurations(writer)), "order")
     found = run_to_end(audit(open_source(WING), orders, writer, tick))
-    if not s.tables:
-        return found
-    return replace(found, compared=compare(ExamBase.open(s.base), existing(s.tables)))
+    return replace(found, compared=other)
 
 
 study = Study(

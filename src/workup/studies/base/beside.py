@@ -83,19 +83,25 @@ class RanksBeside(Result):
         return [each for each in self.cases if table in each.ranks]
 
     def mean(
-        self, cases: Sequence[ComparedCase], value: Callable[[ComparedCase], float], *, share: bool
+        self,
+        cases: Sequence[ComparedCase],
+        value: Callable[[ComparedCase], float],
+        *,
+        difference: bool = False,
     ) -> Estimate:
-        """A mean over patients; whole groups are drawn for its interval."""
+        """A share of patients, or a difference of two; whole groups are drawn for its interval."""
         values, groups = [value(each) for each in cases], [each.group for each in cases]
-        return interval(values, groups, bounds=SHARE if share else None, seed=self.seed)
+        return interval(values, groups, bounds=SHARE, difference=difference, seed=self.seed)
 
     def top(self, cases: Sequence[ComparedCase], ranking: str, k: int) -> Estimate:
         """The share of patients whose disease is among the first k."""
-        return self.mean(cases, lambda each: hit(each, ranking, k), share=True)
+        return self.mean(cases, lambda each: hit(each, ranking, k))
 
     def gap(self, cases: Sequence[ComparedCase], ours: str, theirs: str, k: int) -> Estimate:
         """The paired difference of two such shares."""
-        return self.mean(cases, lambda each: hit(each, ours, k) - hit(each, theirs, k), share=False)
+        return self.mean(
+            cases, lambda each: hit(each, ours, k) - hit(each, theirs, k), difference=True
+        )
 
     def figures(self) -> Mapping[str, Any]:
         return {"compared": {table: self._compared(table) for table in self.tables}}
@@ -117,7 +123,7 @@ class RanksBeside(Result):
             def value(each: ComparedCase) -> float:
                 return float((hit(each, OUT, k), hit(each, table, k)) == (ours, theirs))
 
-            return self.mean(cases, value, share=True)
+            return self.mean(cases, value)
 
         return {
             "both": share(1, 1),

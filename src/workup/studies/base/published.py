@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workup.cases.files import existing, parse_object, scan
+from workup.cases.files import cells, existing, parse_object, scan
 from workup.cases.publications import without_publication
 from workup.core.case import Case
 from workup.core.errors import CaseError, UserError
@@ -40,8 +39,8 @@ class PublishedRanks:
 def read(place: str, cases: Sequence[Case]) -> PublishedRanks:
     """The ranks of `cases` in a table, or in a folder of PhEval's results.
 
-    A table is one with tabs or commas, or JSON lines, with CASE and RANK; an empty rank, or 0, says
-    that the truth is not ranked. A folder has a file for each case, of diseases with their ranks.
+    A table is one with tabs or commas, or JSON lines, with CASE and RANK; an empty rank, NA or 0,
+    says that the truth is not ranked. A folder has a file for each case, of ranked diseases.
     The truth is what PhEval marked as right, in its older tables a disease with a code of the case.
 
     A case that no id names as it stands is found by its id without the publication before it and
@@ -107,30 +106,23 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
         if path.suffix == ".jsonl":
             yield line.number, parse_object(line.text, file=path, line=line.number)
             continue
-        if "\r" in line.text:
-            problem = "a carriage return within a line; save the file with line ends of Unix."
-            raise CaseError(problem, file=path, line=line.number)
         tabs = tabs or (not heading and "\t" in line.text)
-        try:
-            cells = line.text.split("\t") if tabs else next(csv.reader([line.text]))
-        except csv.Error as error:
-            problem = f"cannot be divided into cells ({error})."
-            raise CaseError(problem, file=path, line=line.number) from error
+        row = cells(line, path, tabs=tabs)
         if not heading:
-            heading = [cell.strip() for cell in cells]
-        elif len(cells) != len(heading):
-            problem = f"it has {len(cells)} cells, and the table {len(heading)} columns."
+            heading = [cell.strip() for cell in row]
+        elif len(row) != len(heading):
+            problem = f"it has {len(row)} cells, and the table {len(heading)} columns."
             raise CaseError(problem, file=path, line=line.number)
         else:
-            yield line.number, dict(zip(heading, cells, strict=True))
+            yield line.number, dict(zip(heading, row, strict=True))
 
 
 def _rank(value: object, path: Path, number: int) -> int:
     text = "" if value is None else str(value).strip()
-    if not re.fullmatch(r"\d{0,9}", text):
-        problem = "is no rank (1, 2 …; empty or 0 where the truth is not ranked)."
+    if not re.fullmatch(r"(?:\d{1,9}(?:\.0)?|NA|)", text):
+        problem = "is no rank (1, 2 …; empty, NA or 0 where the truth is not ranked)."
         raise CaseError(problem, file=path, line=number, field=RANK, got=text[:60])
-    return int(text or 0)
+    return 0 if text in ("", "NA") else int(text.removesuffix(".0"))
 
 
 def _files(path: Path) -> dict[str, Path]:

@@ -199,6 +199,8 @@ def commissioned(
     for key, about in study.settings.model_fields.items():
         if about.is_required() and key not in own:
             raise UserError(f"workup {room} {name}: say {key}=…, {about.description}")
+    if study.evaluates and "cases" in (others.get("evaluation") or {}):
+        raise UserError("evaluation.cases: a study takes its number of cases from n=…; type that")
     settings = build(study.settings, own if study.evaluates else values)
     of = getattr(settings, "cases", "") or "".join(studied[:1])
     place = slug(f"{name}-{Path(of).name}")
