@@ -16,8 +16,10 @@ from serving import Answer, fault, serving
 
 from workup.cases import open_source
 from workup.cases.clinic.pathology import markers, rates, tumours
+from workup.core.errors import UserError
 from workup.environments.exams.exam_base import ExamBase, Statistic
 from workup.environments.exams.rages import RagesSettings
+from workup.runs.words import DASH
 from workup.studies.audits.rages import (
     ALL,
     BUILT_IN,

@@ -19,6 +19,7 @@ from workup.cases.catalogue import built_in
 from workup.cases.clinic.pathology import markers
 from workup.cases.clinic.tables import clinic_tables
 from workup.core.case import Case, Fact, Item, Kind, Source, Truth
+from workup.core.errors import UserError
 from workup.core.ports import Reply, Request
 from workup.environments.base.disease_names import DiseaseNames, SourceDiseases
 from workup.environments.evidence import EvidenceSeeking, Settings, seeking

@@ -656,7 +656,13 @@ def test_ratios_are_medians_over_the_same_cases() -> None:
         timed("m", str(k), e, s) for e, own in seconds.items() for k, s in enumerate(own)
     )
     found = cost.Cost(
-        "x", 0, "CPU", {"m": 1_500_000}, 8, (*all_of, timed("m", "other", 0.01, 1e9)), {"too long": 1}
+        "x",
+        0,
+        "CPU",
+        {"m": 1_500_000},
+        8,
+        (*all_of, timed("m", "other", 0.01, 1e9)),
+        {"too long": 1},
     )
     assert found.ratio(("m", cost.CostCondition(0.01)), ("m", cost.CostCondition(0.1))) == 3
     assert [condition.epsilon for condition in found.epsilons] == [0.1, 0.01]
