@@ -138,20 +138,16 @@ class Noise(Result):
     def facts(self) -> Mapping[str, str]:
         own = np.mean([len(each.relevant) for each in self.ranked])
         every = np.mean([each.facts for each in self.ranked])
+        # As it was: there are not always as many foreign facts as were asked for.
+        ratio = sum(e.facts for e in self.ranked) / sum(e.own for e in self.ranked) - 1
         noise = "facts of other cases" if self.settings.kind == "other" else "trivia"
         return {
             "Policy": self.policy,
             "Cases": f"{len(self.ranked):,} of {self.source}",
             "Facts per case": f"{own:.1f} relevant of {every:.1f}",
-            "Noise": f"{noise}, {self._ratio:.2g} for each own fact",
+            "Noise": f"{noise}, {ratio:.2g} for each own fact",
             "Seed": str(self.settings.seed),
         }
-
-    @property
-    def _ratio(self) -> float:
-        """Foreign facts for each own one, as they were: there are not always enough of them."""
-        own = sum(each.own for each in self.ranked)
-        return sum(each.facts for each in self.ranked) / own - 1
 
     @cached_property
     def rankings(self) -> list[RankingFigures]:

@@ -210,11 +210,11 @@ def settings_of(values: Mapping[str, Any], policy: str, **changes: Any) -> Polic
     ours = not resolve(policy).is_run and asked.get("name", PROMED["name"]) == PROMED["name"]
     merged["environment"] = {**(PROMED if ours else {}), **asked}
     merged["evaluation"] = {**(values.get("evaluation") or {}), "anchors": False}
-    settings = with_user_config(PolicySettings, merged)
-    more = {"conclude": settings.conclude, "stopping.alpha": settings.stopping.alpha}
+    built = with_user_config(PolicySettings, merged)
+    more = {"conclude": built.conclude, "stopping.alpha": built.stopping.alpha}
     if added := next((key for key, value in more.items() if value is not None), ""):
         raise UserError(f"{added} adds a row to an evaluation, and a study has none: leave it out")
-    return settings
+    return built
 
 
 def on_the_same_cases(values: Mapping[str, Any], policies: Sequence[str]) -> Mapping[str, Any]:
