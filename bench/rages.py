@@ -26,6 +26,7 @@ import torch
 from bench.figures import Figure
 from bench.judging import endpoint
 from workup.cases import open_source
+from workup.cases.exam_terms import key
 from workup.core.ports import Instruments, Model, Teaching
 from workup.core.stages import GrpoStage
 from workup.engines.trl.engine import TrlEngine
@@ -34,7 +35,6 @@ from workup.environments.evidence import EXAMINING, RANKING, SIMULATOR, Evidence
 from workup.environments.evidence import Settings as EvidenceSettings
 from workup.environments.exams.exam_base import ExamBase
 from workup.environments.exams.exam_sources import build
-from workup.environments.exams.exam_terms import key
 from workup.environments.exams.rages import RagesSettings
 from workup.loops.training.collect import Collection, Share, Step
 from workup.methods import load

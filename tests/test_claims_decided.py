@@ -17,10 +17,12 @@ from rich.console import Console
 
 from workup.core.crossed import by_seed, crossed_difference
 from workup.core.errors import UserError
+from workup.core.statistics import Estimate
 from workup.report import regression
 from workup.report.curves import Curve
 from workup.report.sheets import Sheet
 from workup.runs import Outcome
+from workup.runs.rising import Learning
 from workup.studies.claims import Claim, Headroom, checks
 from workup.studies.claims.decided import ClaimFinding, Ended, Untried, finding
 from workup.studies.claims.figures import figure
@@ -102,10 +104,69 @@ def test_curves_that_have_not_moved_are_not_called_equal(risen: float, verdict: 
     assert found.verdict == verdict
     assert found.difference is not None
     assert ("has not moved" in found.reason) == (risen == 0)
+    assert (f"one: {found.reason}" in verdicts(found).notes()) == (risen == 0)
 
 
-def test_two_seeds_give_no_verdict() -> None:
-    assert finding(claim(), runs(0.9, 0.2, seeds=2)).verdict == "undecided, 2 of at least 3 seeds"
+def test_flat_curves_with_noise_have_not_moved() -> None:
+    """Drawn: 400 updates of 64 episodes; in one run of six the ends differ by the margin."""
+    rng = np.random.default_rng(3)
+    flat = rng.binomial(64, 0.5, (40, 16, 400)) / 64
+    each = np.abs(flat[..., -40:].mean(-1) - flat[..., :40].mean(-1)) > 0.02
+    assert each.any(1).mean() > 0.9, "some run of nearly every pair of arms"
+    found = [
+        finding(
+            claim(of_run="area", margin=0.02),
+            [ended("ab"[k % 2], k // 2, 0.5, [*map(float, each)]) for k, each in enumerate(drawn)],
+        )
+        for drawn in flat
+    ]
+    told = [each.verdict for each in found]
+    assert told.count("equal within the margin") <= 1
+    assert told.count("could not show it") >= 35
+
+
+def test_two_seeds_give_no_verdict_and_no_chance() -> None:
+    few = finding(claim(id="two"), runs(0.9, 0.2, seeds=2))
+    enough = finding(claim(), runs(0.9, 0.2))
+    assert few.verdict == "undecided, 2 of at least 3 seeds"
+    assert few.need is not None, "it orders the next seeds"
+    page = verdicts(few, enough)
+    rows = page.as_json()["claims"]
+    assert [row["adjusted_p"] is None for row in rows] == [True, False]
+    assert [row["detectable"] is None for row in rows] == [True, False]
+    assert enough.difference is not None
+    assert rows[1]["adjusted_p"] == pytest.approx(enough.difference.p), "nothing to adjust for"
+    assert page.notes()[0].startswith("Claims with a figure of at least 3 seeds: 1. ")
+    assert verdicts(few).notes() == []
+
+
+def test_a_seed_without_a_value_of_both_is_in_no_figure() -> None:
+    every = runs(0.8, 0.6)
+    run = every[3]
+    empty = {"accuracy": ([None] * len(PATIENTS), PATIENTS)}
+    outcomes = {**run.outcomes, "trained": {**run.outcomes["trained"], **empty}}
+    rising = Learning("grpo", 1, 400, Estimate(0.2, 0.1, 0.3, 9), None)
+    every[3] = replace(run, outcomes=outcomes, learning=rising)
+    found, without = finding(claim(), every), finding(claim(), [*every[:3], *every[4:7]])
+    assert found.each == without.each
+    assert (found.ours, found.theirs) == (without.ours, without.theirs)
+    assert found.rising == without.rising == {"a": (0, 0), "b": (0, 0)}
+
+
+def test_only_runs_that_can_tell_count_as_rising() -> None:
+    up, level = (Learning("s", 1, 99, Estimate(0.2, low, 0.3, 9), None) for low in (0.1, -0.1))
+    told = [up, level, Learning("s", 1, 3, None, None), None]
+    every = [
+        replace(run, learning=told[run.seed] if run.arm == "a" else None) for run in runs(0.8, 0.6)
+    ]
+    found = finding(claim(), every)
+    assert found.rising == {"a": (1, 2), "b": (0, 0)}
+    page = ClaimVerdicts("Toy", "tiny", [found], {"s": every}, {"s": "x"}, {"s": {}})
+    assert "1 of 2" in page.tables()[0].rows[0]
+    arms = page.as_json()["setups"]["s"]["arms"]
+    assert (arms["a"]["rising"], arms["b"]["rising"]) == (1, None)
+    untold = finding(claim(better="b", than=0.5), every)
+    assert "–" in verdicts(untold).tables()[0].rows[0]
 
 
 def test_a_disease_keeps_its_patients_and_an_unknown_one_is_named() -> None:
@@ -266,8 +327,20 @@ def test_a_curve_is_an_arms_own(changes: dict[str, Any]) -> None:
         claim(of_run="area", **changes)
 
 
+def test_a_misspelt_measure_is_told_with_the_near_one() -> None:
+    every = [
+        replace(run, outcomes={"trained": {"questionz": ([None] * len(PATIENTS), PATIENTS)}})
+        for run in runs(0.8, 0.6)
+    ]
+    found = finding(claim(measure="questionz"), every)
+    assert (found.verdict, found.difference) == ("not run", None)
+    assert "no measure 'questionz'. Did you mean 'questions'?" in found.reason
+
+
 def test_what_has_no_run_says_so() -> None:
     assert finding(claim(), []).reason == "no run of both sides has ended"
+    apart = finding(claim(), [ended("a", 0, 0.5), ended("a", 1, 0.5), ended("b", 2, 0.5)])
+    assert apart.reason == "the two sides have no seed in common (0, 1; 2)"
     assert (
         finding(claim(), runs(0.8, 0.6), Untried("could not show it", "no room")).reason
         == "no room"

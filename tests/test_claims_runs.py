@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,12 +16,17 @@ from typing import Any
 
 import pytest
 from command_line import Call
+from rich.console import Console
 from waiting import until
 
 from workup.cli.claims import seconds
 from workup.core.errors import UserError
+from workup.core.statistics import Estimate
+from workup.runs import Run
+from workup.runs.files import DamagedError
 from workup.studies import claims
-from workup.studies.claims import meaning
+from workup.studies.claims import SCALES, meaning
+from workup.studies.claims.deciding import Deciding, alone
 from workup.studies.claims.queue import PROGRAM, ClaimRun, Queue
 from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
 
@@ -109,8 +116,8 @@ def test_a_file_is_run_interrupted_and_run_on(toy: Path, tmp_path: Path, call: C
     assert by_id["doctor"]["difference"]["seeds"] == 2
     assert by_id["shared"]["difference"] == by_id["doctor"]["difference"]
     assert not (tmp_path / "out" / "again").exists(), "what trains the same is trained once"
-    assert "undecided" in found["notes"][0] or "by chance" in found["notes"][0]
-    assert by_id["doctor"]["adjusted_p"] is not None
+    assert found["notes"] == [], "two seeds are held by no chance"
+    assert by_id["doctor"]["adjusted_p"] is None
     assert by_id["brief"]["ours"] <= 2
     assert by_id["brief"]["difference"]["seeds"] == 2
     assert by_id["faster"]["difference"]["patients"] == 0
@@ -169,7 +176,7 @@ def test_a_set_up_whose_check_fails_is_not_run(toy: Path, tmp_path: Path, call: 
     found = json.loads((tmp_path / "o" / "claims.json").read_text())
     asks = next(each for each in found["claims"] if each["id"] == "asks")
     assert asks["verdict"] == "not run"
-    assert "checks/crit failed: error: setting 'max_tokens'" in asks["reason"]
+    assert "checks/crit-0 failed: error: setting 'max_tokens'" in asks["reason"]
 
 
 def test_dry_shows_commands_and_hours(call: Call, tmp_path: Path) -> None:
@@ -300,6 +307,180 @@ def test_commands_that_train_the_same_are_one_run() -> None:
     harder = ClaimsPlan(claims.read("craft"), "tiny", Path("x"), 8)
     assert harder.run("harder", "crit", 4) == harder.run("clinic", "crit", 4)
     assert harder.run("harder", "crit-m", 4).out == Path("x/harder/crit-m-4")
+
+
+@pytest.mark.parametrize("name", claims.names())
+def test_an_arm_is_the_first_one_that_trains_the_same(name: str) -> None:
+    """Searched among all, with the seed that is asked for."""
+    paper = claims.read(name)
+    for plan in (ClaimsPlan(paper, scale, Path("x"), 1, first=5) for scale in SCALES):
+        known = [
+            (setup, arm, meaning(plan.words(setup, arm, 7)))
+            for setup, its in paper.setups.items()
+            if plan.scale in its.scales
+            for arm in its.commands(plan.scale)
+        ]
+        for setup, arm, words in known:
+            first = next(each for each in known if each[2] == words)
+            assert plan.run(setup, arm, 7).out == Path("x") / first[0] / f"{first[1]}-7"
+
+
+BESIDE = claims.Paper.model_validate(
+    {
+        "paper": "Beside",
+        "setups": {
+            "clinic": {
+                "about": "",
+                "arms": {"crit": "craft", "crit-aux": "craft lr=1e-3"},
+                "scales": {"tiny": {"words": "--cases clinic:s"}},
+                "headroom": {"measure": "accuracy", "high": "high", "low": "low", "least": 0.1},
+                "elsewhere": {"brief": "environment.max_turns=3"},
+            },
+            "other": {
+                "about": "",
+                "arms": {"same": "craft --cases clinic:s", "more": "craft lr=3e-3"},
+                "scales": {"tiny": {"words": ""}},
+            },
+        },
+        "claims": [
+            {"id": key, "place": "", "says": "", "setup": setup, "better": better, "than": 0.5}
+            for key, setup, better in (
+                ("first", "clinic", "crit"),
+                ("aux", "clinic", "crit-aux"),
+                ("brief", "clinic", "crit @ brief"),
+                ("second", "other", "same"),
+                ("third", "other", "more"),
+            )
+        ],
+    }
+)
+
+
+def beside(folder: Path, *only: str, **changes: Any) -> ClaimsPlan:
+    chosen = BESIDE.chosen(only) if only else ()
+    return replace(ClaimsPlan(BESIDE, "tiny", folder, 1, chosen=chosen), **changes)
+
+
+def put(job: ClaimRun, day: int = 1, **summary: Any) -> None:
+    """A run of these words that has ended; nobody was evaluated in it."""
+    seed = int(settings(job.words).get("seed", "0"))
+    made = {"command": f"{job.typed} --out old", "started": f"2026-01-{day:02}T00:00:00+00:00"}
+    with Run.create(job.out, {"method": "craft", "seed": seed}, made) as run:
+        run.write_summary({"seconds": 60.0, **summary})
+
+
+def deciding(plan: ClaimsPlan) -> Deciding:
+    return Deciding(plan, Pretended(), Console(file=io.StringIO()))
+
+
+def test_every_seed_that_has_a_folder_is_on_the_page(tmp_path: Path) -> None:
+    plan = beside(tmp_path, "first", first=100)
+    for seed in (0, 2, 11, 100):
+        put(plan.run("clinic", "crit", seed))
+    put(plan.run("clinic", "crit-aux", 5))
+    found = [(run.arm, run.seed) for run in deciding(plan).ended("clinic")]
+    assert found == [("crit", 0), ("crit", 2), ("crit-aux", 5), ("crit", 11), ("crit", 100)]
+    deciding(plan).trial.run()
+    put(replace(plan, more=("steps=3",)).whole.run("other", "more", 6))
+    with pytest.raises(UserError, match="more-6 was begun with other words"):
+        deciding(plan).trial.run()
+
+
+def anchors(gap: float) -> dict[str, Any]:
+    levels = {"high": Estimate(0.5 + gap, 0.4, 0.9, 9), "low": Estimate(0.5, 0.4, 0.6, 9)}
+    common = {"cases": 9, "episodes": 9, "endings": {"diagnosed": 9}}
+    return {
+        "doctors": {name: {**common, "accuracy": level.as_json()} for name, level in levels.items()}
+    }
+
+
+def test_a_check_belongs_to_its_first_seed(tmp_path: Path) -> None:
+    (job,) = beside(tmp_path).checks("clinic")
+    assert job.out == tmp_path / "clinic" / "checks" / "crit-0"
+    older = replace(job, out=job.out.with_name("crit"))
+    put(older, **anchors(0.0))
+    assert beside(tmp_path).checks("clinic") == [older]
+    (later,) = beside(tmp_path, first=100).checks("clinic")
+    assert later.out.name == "crit-100"
+    deciding(beside(tmp_path, first=100)).trial.run()
+    for first, why in ((0, "accuracy of high is only"), (100, None)):
+        assert str(beside(tmp_path, first=first).problem("clinic")).startswith(str(why))
+
+
+@pytest.mark.parametrize(("gap", "verdict"), [(0.05, "could not show it"), (0.2, "not run")])
+def test_a_set_up_stays_refused_where_another_is_chosen(
+    gap: float, verdict: str, tmp_path: Path
+) -> None:
+    """Its arms have runs, since the other set-up trains the same."""
+    put(beside(tmp_path).checks("clinic")[0], **anchors(gap))
+    put(beside(tmp_path).run("other", "same", 0))
+    only = beside(tmp_path, "other", first=100)
+    found = {each.claim.id: each.verdict for each in deciding(only).verdicts().findings}
+    assert (found["first"], found["second"]) == (verdict, "not run")
+
+
+def test_a_run_counts_while_its_further_evaluation_waits(tmp_path: Path) -> None:
+    plan = beside(tmp_path)
+    put(plan.run("clinic", "crit", 0))
+    now = deciding(plan)
+    (before,) = now.ended("clinic")
+    assert before.outcomes["brief"]["accuracy"] == ([], [])
+    (further,) = plan.elsewhere("clinic", "crit", 0).values()
+    put(further, day=2)
+    (after,) = now.ended("clinic")
+    assert after is not before, "what waited for its evaluation is read again"
+    assert now.ended("clinic")[0] is after
+
+
+def test_an_evaluation_of_other_words_or_of_another_run_is_refused(tmp_path: Path) -> None:
+    plan = beside(tmp_path)
+    trained = plan.run("clinic", "crit", 0)
+    (further,) = plan.elsewhere("clinic", "crit", 0).values()
+    put(further, day=2)
+    with pytest.raises(UserError, match=r"crit-0 evaluates another run than .*; remove it"):
+        further.refuse_another()
+    put(trained)
+    further.refuse_another()
+    changed = replace(further, words=(further.words[0], "environment.max_turns=4"))
+    with pytest.raises(UserError, match="was begun with other words"):
+        changed.refuse_another()
+    shutil.rmtree(trained.out)
+    put(trained, day=3)
+    with pytest.raises(UserError, match="evaluates another run"):
+        deciding(plan).trial.run()
+
+
+@pytest.mark.parametrize("said", ["python", 3, None, "workup train 'craft", "workup train"])
+def test_a_damaged_command_is_told_with_its_file(said: Any, tmp_path: Path) -> None:
+    job = ClaimRun(tmp_path / "crit-0", ("craft", "seed=0"), "")
+    put(job)
+    (job.out / "versions.json").write_text(json.dumps({"command": said}))
+    with pytest.raises(DamagedError, match=r"crit-0/versions.json: its 'command' is not"):
+        job.refuse_another()
+    put(replace(job, out=tmp_path / "other"), seconds=None)
+    with pytest.raises(DamagedError, match=r"other/summary.json: it does not say how many"):
+        _ = replace(job, out=tmp_path / "other").ended
+
+
+def test_one_command_works_in_a_folder(tmp_path: Path) -> None:
+    with alone(tmp_path / "new"), pytest.raises(UserError, match="another `workup claims` works"):
+        deciding(beside(tmp_path / "new")).run()
+    with alone(tmp_path / "new"):
+        pass
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="part of this path is a file"):
+        deciding(beside(tmp_path / "file")).run()
+
+
+def test_a_scale_has_the_arms_that_are_checked() -> None:
+    data = BESIDE.model_dump(mode="json")
+    clinic = data["setups"]["clinic"]
+    clinic["scales"]["tiny"]["arms"] = {"crit-aux": "craft"}
+    data["claims"] = [each for each in data["claims"] if each["id"] == "aux"]
+    with pytest.raises(ValueError, match="clinic has no arm 'crit' at tiny, which is checked"):
+        claims.Paper.model_validate(data)
+    clinic["headroom"] = None
+    claims.Paper.model_validate(data)
 
 
 def test_only_names_claims_and_set_ups() -> None:

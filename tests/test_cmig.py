@@ -29,7 +29,7 @@ from workup.cases.clinic.renamed import called
 from workup.cli import api
 from workup.core.case import Case, Document, Truth
 from workup.core.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
-from workup.core.errors import WorkupError
+from workup.core.errors import UserError, WorkupError
 from workup.core.ports import LIVE, REFERENCE, Instruments, Logprobs, ScoreRequest, Teaching, alone
 from workup.core.stages import GrpoStage
 from workup.core.text import normalise
@@ -257,6 +257,18 @@ def test_a_turn_without_evidence_is_no_round() -> None:
     judge = Believing(question=-5.0, **{"On flu": -4.0, "On pneumonia": -1.0, "refine": -9.0})
     (paid,) = supervise(multi_view(GainWeights(), REFERENCE), episode, judge=judge)
     assert paid.turns == pytest.approx((0.0, 0.0, math.tanh(2.0) / 2, 0.0))
+
+
+def test_evidence_that_filled_the_context_is_no_round_and_no_failure() -> None:
+    whole = searching("dry cough", "crackles")
+    full = replace(whole, turns=whole.turns[:2], ending=Ending.OUT_OF_TOKENS)
+    assert full.turns[-1].observation.passages
+    judge = Believing(question=-5.0, **{"On flu": -4.0, "refine": -9.0})
+    for order, paid in ((2, (0.0, 0.0)), (0, (math.tanh(1.0), 0.0))):
+        weights = GainWeights(order=order)  # type: ignore[arg-type]
+        (found,) = supervise(multi_view(weights, REFERENCE), full, judge=judge)
+        assert found.turns == pytest.approx(paid)
+    assert not any("On pneumonia" in str(request) for request in judge.requests)
 
 
 def test_the_reference_sees_question_and_documents_and_nothing_that_acts() -> None:
@@ -788,6 +800,18 @@ def test_a_denied_or_hedged_name_earns_nothing(likeness: Likeness, answer: str) 
 
 
 # --- ablations by one line (CM-15) ---
+
+
+@pytest.mark.parametrize(
+    ("name", "unpaid"), [("cmig", "w_r"), ("autorefine", "w_p"), ("autorefine-embedding", "w_p")]
+)
+def test_refinements_that_cannot_be_written_are_not_paid(name: str, unpaid: str) -> None:
+    method = methods.load(name)
+    without = world({**method.environment, "refine": False}, method.environment)
+    bare = without.open(open_source("clinic:xs"))
+    with pytest.raises(UserError, match=f"refine=false leaves out .* type reward.{unpaid}=0"):
+        method.stages(method.settings(), bare)
+    assert method.stages(method.settings(**{unpaid: 0.0}), bare)
 
 
 def test_ablations_leave_out_what_they_name() -> None:

@@ -28,6 +28,7 @@ from workup.core.episode import (
     Episode,
     Observation,
     Sample,
+    Score,
     Scores,
     Turn,
 )
@@ -37,8 +38,10 @@ from workup.core.ports import Instruments, Judge
 from workup.core.stages import GrpoStage, SftStage
 from workup.engines.settings import EngineSettings, SupervisedSettings
 from workup.engines.trl.engine import TrlEngine
+from workup.loops.evaluation.examination import scores_of
 from workup.loops.training.collect import Collection, Share, Step, mean, means
 from workup.methods import load
+from workup.methods.cmig.information_gain import refinement_rewards
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
 from workup.roles.judges.exact import ExactJudge
@@ -284,8 +287,8 @@ def test_a_further_judge_that_gives_up_fails_the_episode_too() -> None:
     assert len(samples) == 64 - len(failed)
 
 
-def test_a_reward_that_gives_up_fails_its_group_and_not_the_run() -> None:
-    """The groups of one case cannot be scored; those of the others are, as if alone."""
+def test_a_reward_that_gives_up_fails_its_episodes_and_not_the_run() -> None:
+    """The episodes of one case cannot be scored; the others are, as if they were alone."""
     lost = CASES[0].id
 
     async def giving_up(batch: Batch, instruments: Instruments) -> Scores:
@@ -305,6 +308,34 @@ def test_a_reward_that_gives_up_fails_its_group_and_not_the_run() -> None:
     assert len(samples) == len(places) - len(failed)
     with pytest.raises(WorkupError, match="the context is too long"):
         collect(stage=replace(STAGE, reward=giving_up), max_failed=0.1)
+
+
+def test_the_others_are_scored_together_and_every_process_exchanges_as_often() -> None:
+    """A reward that compares the whole batch: the median of the others does not change."""
+    exchanged: list[list[float]] = []
+
+    def all_gather(mine: Sequence[float]) -> Sequence[float]:
+        exchanged.append(list(mine))
+        return mine
+
+    async def above(batch: Batch, instruments: Instruments) -> Scores:
+        gains = [float(len(episode.turns)) for group in batch for episode in group]
+        if 3.0 in gains:
+            raise RolloutError("too long")
+        paid = iter(refinement_rewards(gains, instruments.all_gather))
+        return [[Score.at_end(episode, next(paid)) for episode in group] for group in batch]
+
+    def lasting(turns: int) -> Episode:
+        act = Turn((1,), Completion("x", (2,), (0.0,)), Action("ask", ("x",)), Observation())
+        return Episode(CASES[0], (), (act,) * turns, Ending.OUT_OF_TURNS)
+
+    batch = tuple(tuple(map(lasting, group)) for group in ((1, 3), (2, 4), (3,)))
+    (one, gone), (two, four), (lost,) = asyncio.run(
+        scores_of(above, batch, Instruments(ExactJudge(), all_gather))
+    )
+    assert [each.total for each in (one, two, four) if isinstance(each, Score)] == [0, 0.1, 0.1]
+    assert str(gone) == str(lost) == "too long"
+    assert exchanged == [[1.0, 2.0, 4.0]]
 
 
 def test_the_same_answer_to_the_same_case_is_judged_once() -> None:

@@ -19,6 +19,7 @@ from workup.rl.credit import (
     Baseline,
     Normalise,
     one_step,
+    place_zscore,
     to_go,
     token_zscore,
     turn_zscore,
@@ -56,9 +57,27 @@ def flat(advantages: Sequence[Sequence[Sequence[float]]]) -> list[float]:
 def every(epsilon: float = EPSILON) -> list[Credit]:
     """Each credit in each of its forms."""
     forms: tuple[Normalise, ...] = ("group_std", "batch_std", "none")
-    pooled = [turn_zscore(epsilon), token_zscore(epsilon)]
+    pooled = [turn_zscore(epsilon), place_zscore(epsilon), token_zscore(epsilon)]
     ahead = [to_go(form, epsilon, baseline) for form in forms for baseline in BASELINES]
     return [*(zscore(form, epsilon) for form in forms), *pooled, *ahead, one_step(known, epsilon)]
+
+
+@given(batches)
+def test_by_places_each_turn_is_a_group_of_its_own(plan: Plan) -> None:
+    """What the trajectories do at turn t is credited as if it were all that they do (GRPO)."""
+    batch, scores = build(plan)
+    found = place_zscore()(batch, scores, alone)
+    for t in range(4):
+        single = [[turns[t : t + 1] for turns in group if t < len(turns)] for group in plan]
+        expected = flat(zscore()(*build(single), alone))
+        there = [e[t] for group in found for e in group if t < len(e)]
+        assert there == pytest.approx(expected)
+
+
+def test_what_a_turn_is_worth_does_not_depend_on_its_number() -> None:
+    (group,) = place_zscore()(*build([[[(r, 1), (1.0, 1)] for r in (0.4, 0.7, 0.5, 0.6)]]), alone)
+    assert [last for _, last in group] == [0] * 4
+    assert max(first for first, _ in group) == group[1][0] > 1
 
 
 @given(batches)

@@ -379,7 +379,7 @@ def test_it_goes_through_json(values: list[list[float | None]]) -> None:
         (-0.05, 0.01, 1, "refuted"),
         (-0.05, 0.01, -1, "held"),
         (0.012, 0.004, 1, "held, but within the margin"),
-        (-0.012, 0.004, 1, "refuted"),
+        (-0.012, 0.004, 1, "refuted, but within the margin"),
         (0.002, 0.004, 1, "equal within the margin"),
     ],
 )
@@ -413,11 +413,21 @@ def test_equality_is_two_one_sided_tests() -> None:
     assert decide(found, half * 0.999).decision is Decision.UNDECIDED
 
 
-def test_what_has_no_interval_is_decided_if_nothing_differs() -> None:
+def test_figures_without_variation_are_decided() -> None:
     same = np.zeros((3, 20))
     assert decide(crossed_difference(parts(same), parts(same)), 0.02).decision is Decision.EQUAL
     above = crossed_difference(parts(same + 1), parts(same))
-    assert decide(above, 0.02).decision is Decision.UNDECIDED
+    assert math.isnan(above.low)
+    assert decide(above, 0.02).decision is Decision.HELD
+    assert decide(above, 0.02, -1).decision is Decision.REFUTED
+    assert decide(above, 1.5).decision is Decision.EQUAL
+    assert decide(by_seed([0.5] * 3), 0.02, -1).decision is Decision.REFUTED
+    for too_few in (  # one seed, and one patient: they tell nothing about others
+        crossed_difference(parts(same[:1] + 1), parts(same[:1])),
+        crossed_difference(parts(same[:, :1] + 1), parts(same[:, :1])),
+        by_seed([0.5]),
+    ):
+        assert decide(too_few, 0.02).decision is Decision.UNDECIDED
     assert decide(crossed({}), 0.02).decision is Decision.UNDECIDED
 
 

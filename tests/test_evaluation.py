@@ -335,7 +335,7 @@ def test_an_episode_whose_reward_gives_up_is_a_failed_one(tmp_path: Path) -> Non
 
     run, play = plain(tmp_path / "run"), at_random()
     examine(run, examination(reward=reward), play, "random")
-    assert asked == [12, *[1] * 12]
+    assert asked == [12, *[1] * 12, 11]  # all, each by itself, then those that can be scored
     (failed,) = run.episodes(phase="eval", ending="failed")
     assert (failed.episode.case.id, failed.episode.reason) == (CASES.test[0].id, "reward: no grade")
     assert (failed.correct, failed.score, failed.measures) == (None, None, {})

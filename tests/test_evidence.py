@@ -117,6 +117,56 @@ def test_what_is_ordered_in_a_bracket_is_carried_out() -> None:
     assert NEGATIVE.negative in answer
 
 
+@pytest.mark.parametrize(
+    ("ordered", "items"),
+    [
+        ("TTF1", ("TTF-1",)),
+        ("ER/PR", ("ER", "PR")),
+        ("CK7/CK20 immunostain", ("CK20", "CK7")),
+        ("CK5/6", ("CK5/6",)),
+        ("KIT", ("CD117",)),
+        ("BRAF", ("BRAF V600E mutation",)),
+        ("HER2 FISH", ()),
+        ("BCL6 rearrangement", ()),
+        ("p53 mutation", ()),
+        ("CD20 flow cytometry", ()),
+        ("serum PSA", ()),
+        ("BRAF mutation V600E by PCR", ("BRAF V600E mutation",)),
+    ],
+)
+def test_which_examination_an_order_names(ordered: str, items: tuple[str, ...]) -> None:
+    episode = play(Script(order(ordered), BOXED), WORLD, CASE)
+    assert WORLD.examined(episode.turns[0]) == items
+    told = episode.turns[0].observation.messages[0].content
+    assert ("not available" in told) == (not items)
+
+
+def test_orders_reach_what_the_record_holds_beside_the_listed_items() -> None:
+    facts = (
+        Fact("f1", "Blood work, hemoglobin", "Hemoglobin is 9 g/dL."),
+        Fact("f2", "Imaging, abdominal ultrasound", "A stone in the gallbladder."),
+        Fact("f3", "Vital signs, heart rate", "110 per minute."),
+    )
+    case = Case("free", "A woman with belly pain.", Truth("cholecystitis", facts=facts))
+    world = open(Source("jsonl:x", (case,), (case,)), Settings(max_turns=2, department="any"))
+    for ordered, fact in zip(
+        ("hemoglobin", "ultrasound of the abdomen", "heart rate"), facts, strict=True
+    ):
+        assert fact.text in replied(world, case, order(ordered), BOXED)
+    assert "not available" in replied(world, case, order("lipase"), BOXED)
+
+
+@pytest.mark.parametrize("ordered", ["flu test", "hepatitis test", "lupus antibodies"])
+def test_a_listed_synonym_may_name_a_disease(ordered: str) -> None:
+    source = open_source("clinic:full")
+    world = open(source, Settings(max_turns=2, department="any"))
+    (item,) = (item for item in source.items if ordered in item.synonyms)
+    episode = play(Script(order(ordered), BOXED), world, source.test[3])
+    assert world.examined(episode.turns[0]) == (item.name,)
+    asked = ordered.split(maxsplit=1)[0]  # the disease itself is still refused
+    assert "names a disease" in replied(world, source.test[3], order(f"{asked} present"), BOXED)
+
+
 def test_no_more_is_carried_out_than_can_be() -> None:
     world = open(WING, Settings(max_turns=2, orders=2))
     answer = replied(world, CASE, order("CD3", "CD5", "CD20"), BOXED).splitlines()

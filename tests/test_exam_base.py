@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workup.cases.clinic.pathology import markers, open_pathology, rates, tumours
+from workup.cases.exam_terms import key
 from workup.cases.jsonl import write
 from workup.core.case import Case, Fact, Kind, Truth
 from workup.core.errors import CaseError, UserError
 from workup.environments.exams.exam_base import ExamBase, Statistic, damages
 from workup.environments.exams.exam_sources import Counted, build
-from workup.environments.exams.exam_terms import key
 
 COLUMNS = "disease,test,positive,n,share,reference,disease_names,test_names"
 

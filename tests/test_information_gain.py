@@ -60,6 +60,11 @@ def test_the_paper_s_rule_can_be_exploited() -> None:
     assert sum(document_rewards(RECOVERING)) == pytest.approx(1 / 3, abs=1e-3)
 
 
+def test_the_harmful_search_twice_is_paid_too() -> None:
+    assert sum(document_rewards((-3, -2, -4, -4))) == pytest.approx(math.tanh(2) / 3)
+    assert sum(document_rewards((-3, -2, -4, -4), order=1)) == 0
+
+
 def test_first_differences_pay_progress_and_signed_ones_close_the_hole() -> None:
     assert sum(document_rewards(STEADY, order=1)) == pytest.approx(2 / 3 * math.tanh(1))
     assert sum(document_rewards(RECOVERING, order=1)) == pytest.approx(math.tanh(2) / 3), (

@@ -21,13 +21,15 @@ from hypothesis import strategies as st
 from serving import Server, fault, saying, serving
 
 from workup.cases import open_source
-from workup.cases.catalogue import built_in, stains
+from workup.cases.catalogue import built_in
 from workup.cases.clinic.pathology import markers, rates, tumours
 from workup.cases.clinic.tables import clinic_tables
+from workup.cases.exam_terms import stains
 from workup.cases.icd import compact
 from workup.core.case import Case, Fact, Truth
 from workup.core.errors import RolloutError
 from workup.core.text import neutralise
+from workup.environments import evidence
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.roles.fence import clean, cut, fenced, numbered
 from workup.roles.judges.answers import AnswerJudge
@@ -840,6 +842,30 @@ def test_sex_and_site_contradict_exactly_where_the_tables_leave_no_chance() -> N
     assert seen == {CandidateStanding.CONTRADICTS, CandidateStanding.OTHER}
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("Ewing's sarcoma", "Ewing sarcoma"),
+        ("Hodgkin’s lymphoma", "classic Hodgkin lymphoma"),
+        ("Crohn disease", "Crohn's disease"),
+        ("Crohns disease", "Crohn's disease"),
+        ("Crohn's disease", "Crohn's disease"),
+    ],
+)
+def test_a_possessive_s_makes_no_other_disease(typed: str, meant: str) -> None:
+    assert [entry.name for entry in built_in().find(typed)] == [meant]
+    case = next(
+        case
+        for case in PATHOLOGY.test[:40]
+        if not {typed, meant} & {case.truth.diagnosis, *case.truth.differentials}
+    )
+    (one, other) = (
+        run(ExactRanking().judge(RankingQuestion((name,), case))).standings
+        for name in (typed, meant)
+    )
+    assert one == other != (CandidateStanding.NONEXISTENT,)
+
+
 def test_the_truth_and_its_reference_differentials_never_cheat() -> None:
     for source in (PATHOLOGY, FULL):
         for index in range(150):
@@ -913,6 +939,23 @@ def test_every_name_of_a_marker_is_known_and_no_other() -> None:
     }  # a stain as well
     worths = run(ExactExaminations().judge(Ordered(tuple(rest), ("melanoma", "seminoma")))).worths
     assert set(worths) == {Worth.DEPARTMENT}
+
+
+def respelt(name: str) -> set[str]:
+    """The name with other blanks and hyphens: "TTF-1", "TTF1", "TTF 1"."""
+    apart = re.sub(r"(?<=[A-Za-z])(?=\d)", "{}", name.replace("-", "").replace(" ", ""), count=1)
+    return {name.replace("-", ""), name.replace(" ", ""), *map(apart.format, ("", "-", " "))}
+
+
+def test_what_an_order_brings_results_of_is_no_fabricated_examination() -> None:
+    world = evidence.open(PATHOLOGY, evidence.Settings())
+    spellings = {name for marker in markers() for name in respelt(marker.name)}
+    assert len(spellings - {marker.name for marker in markers()}) > 100
+    for name in (*spellings, "ER/PR", "CK7/CK20", "KIT", "BRAF", "BRAF V600E"):
+        named = stains(name)
+        assert named, name
+        assert [marker.name for marker in named] == [item.name for item in world.named(name)]
+    assert {marker.name for marker in stains("ER/PR") or ()} == {"ER", "PR"}
 
 
 @pytest.mark.parametrize(

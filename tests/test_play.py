@@ -111,7 +111,6 @@ def asked(record: Record) -> list[str]:
         ("  FEVER ", "<ask>fever</ask>"),
         ("have you had a fever?", "<ask>fever</ask>"),
         ("Is lipase raised?", "<test>lipase</test>"),
-        ("lungs", "<examine>crackles</examine>"),
         ("5", "<test>lipase</test>"),
         ("<examine>fever</examine>", "<examine>fever</examine>"),
         ("<think>hot?</think><ask>fever</ask>", "<ask>fever</ask>"),
@@ -616,3 +615,12 @@ def test_a_game_in_a_real_terminal() -> None:
     terminal.wait_for("everything on record")
     assert "Right: Pneumonia." in terminal.text
     assert terminal.end() == 0
+
+
+def test_what_no_item_is_called_costs_no_turn_and_two_things_at_once_are_both_shown() -> None:
+    screen = Screen("lungs", "sputum and chest film", "dx Flu")
+    assert asked(screen.play()[0]) == ["<diagnose>Flu</diagnose>"]
+    assert "'lungs' may mean:" in screen.text
+    both = screen.text.split("'sputum and chest film' may mean:")[1].split("No turn")[0]
+    assert "sputum" in both
+    assert "chest film" in both

@@ -22,6 +22,7 @@ from serving import Answer, fault, serving
 
 from workup.cases import open_source
 from workup.cases.clinic.pathology import markers, rates, tumours
+from workup.cases.exam_terms import key, positive, read
 from workup.core.case import Case, Fact, Item, Kind, Source, Truth
 from workup.core.episode import Ending
 from workup.core.errors import RolloutError, UserError
@@ -31,7 +32,6 @@ from workup.environments.base.lists import boxed, lists, written
 from workup.environments.evidence import EvidenceSeeking
 from workup.environments.evidence import Settings as World
 from workup.environments.exams.exam_base import ExamBase, Statistic
-from workup.environments.exams.exam_terms import key, positive, read
 from workup.environments.exams.rages import (
     CONFIDENCE,
     ExamResult,

@@ -232,6 +232,40 @@ def test_examinations_are_worth_a_bonus_nothing_or_a_fine(exams: str, worth: flo
     assert score.parts["R_e"] == pytest.approx(worth)
 
 
+@pytest.mark.parametrize(
+    ("again", "worth"),
+    [
+        ("TTF-1", 0.0),
+        ("TTF1 immunostain", 0.0),
+        ("thyroid transcription factor 1", 0.0),
+        ("IHC for TTF-1 and CD3", 0.0),
+        ("CD3, TTF 1", 0.0),
+        ("TTF-1 and calretinin", 0.1),
+        ("TTF-1 and CD1355", 0.0),
+    ],
+)
+def test_an_examination_is_paid_once_by_whatever_name(again: str, worth: float) -> None:
+    world = open(WING, Settings(max_turns=3))
+    listed = (TRUTH, *OTHERS)
+    score = scored(order(*listed, exams="TTF-1"), order(*listed, exams=again), RIGHT, world=world)
+    assert score.parts["R_e"] == pytest.approx(0.1 + worth)
+
+
+def test_what_is_not_carried_out_is_not_paid() -> None:
+    listed = (TRUTH, *OTHERS)
+    stages = ("Molecular test", "Immunohistochemistry")
+    staged = open(WING, Settings(max_turns=3, stages=stages))
+    early = scored(
+        order(*listed, exams="TTF-1"), order(*listed, exams="TTF-1"), RIGHT, world=staged
+    )
+    assert early.turns == pytest.approx((as_printed(1, 6, 0.8), as_printed(1, 6, 0.8) + 0.1, 1))
+    made_up = scored(order(*listed, exams="CD1355"), RIGHT, world=staged)
+    assert made_up.parts["R_e"] == pytest.approx(-0.1)
+    one = open(WING, Settings(max_turns=2, orders=1))
+    beyond = scored(order(*listed, exams="CD3, TTF-1, CD1355"), RIGHT, world=one)
+    assert beyond.parts["R_e"] == pytest.approx(0.0)
+
+
 def impossible(case: Case) -> str:
     """A tumour that the wing never finds in this patient."""
     for name in WING.diagnoses:

@@ -319,6 +319,14 @@ def test_three_searches_pay() -> None:
     two = played(f"<think>{search}", search, "</think><answer>x</answer>")
     three = played(f"<think>{search}", search, search, "</think><answer>x</answer>")
     assert [scored(each, "searches").total for each in (two, three)] == [0, 1]
+    late = played(*[f"<think>{search}", *[search] * (WORLD.max_turns - 1)][-WORLD.max_turns :])
+    carried_out = WORLD.max_turns - 1  # the last turn's search is not
+    paid = []
+    for least in (carried_out, carried_out + 1):
+        reward, _ = progressive(WORLD, ("searches",), Reads(trigrams, least=least))
+        ((score,),) = asyncio.run(reward(((late,),), Instruments(ExactJudge())))
+        paid.append(score.total)
+    assert paid == [1, 0]
 
 
 def test_without_references_nothing_is_trained() -> None:
@@ -410,6 +418,13 @@ def test_a_component_can_be_left_out() -> None:
     settings = MedR3Settings(recipe="1&2&3", without=("logical", "breadth"))
     (left,) = components_of(settings).values()
     assert left == ["format", "answer", "semantic", "statistic", "searches", "quality"]
+
+
+def test_a_stage_is_left_with_something_to_pay() -> None:
+    with pytest.raises(UserError, match=r"stage 3 has no component left .*\(format, answer\)"):
+        components_of(MedR3Settings(recipe="1>3", without=("format", "answer")))
+    with pytest.raises(UserError, match=r"no stage of reward\.recipe=2 has semantic, searches"):
+        components_of(MedR3Settings(recipe="2", without=("semantic", "quality", "searches")))
 
 
 # --- demonstrations -------------------------------------------------------------------------------

@@ -171,6 +171,7 @@ def test_the_papers_settings_are_settings_of_ours(tmp_path: Path) -> None:
     assert made.steps == (2_140 + 1_204 + 6_748 + 429) // made.batch
     tuning = made.tuning
     assert (tuning.lr, tuning.warmup, tuning.lr_schedule) == (2e-5, 0.03, "cosine")
+    assert methods.load("reference-sft").printed["tuning"]["epochs"] == tuning.epochs == 3
     method = methods.load("medr3")
     assert stages_of(build_settings(method.settings, made.reward).recipe) == ((1,), (2,), (3,))
     chosen = world_of(made.environment, method.environment)

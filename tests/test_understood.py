@@ -48,6 +48,7 @@ from workup.runs.words import columns
 from workup.studies.audits.interpreter import NaturalRequest, ours, reworded
 
 SOURCE = open_source("clinic:s", split=0)
+FULL = open_source("clinic:full", split=0)
 WORLD = Consultation(SOURCE.items, SOURCE.diagnoses)
 EVERYTHING = Case(
     "all",
@@ -128,7 +129,7 @@ def test_an_own_file_of_free_facts_understands_natural_questions(tmp_path: Path)
         assert (seen.evidence, seen.item) == ((str(number),), name)
     for request in (
         "Can you tell me whether you have a rash?",
-        "fever and serum ferritin? ankles?",
+        "fever: what is the serum ferritin? ankles?",
     ):
         # "serum ferritin" is longer than "fever": the second one is understood.
         assert ask(request, world, source.test[0]).understood == ("ferritin" in request)
@@ -544,6 +545,22 @@ def test_another_fluid_and_the_family_are_not_the_patients_blood(
     assert [item.name for item in found.items] == meant
 
 
+@pytest.mark.parametrize(
+    ("request_", "item"),
+    [
+        *((name, name) for name in ("TTF-1", "Ki-67", "HMB-45")),
+        *(("TTF1", "TTF-1"), ("Ki67", "Ki-67"), ("HMB45", "HMB-45"), ("MART1", "Melan-A")),
+        *(("CK 7", "CK7"), ("CD 20", "CD20"), ("S-100", "S100"), ("PAX 8", "PAX8")),
+        *(("HER2 FISH", ""), ("p53 mutation", ""), ("CD20 flow cytometry", ""), ("serum PSA", "")),
+        *(("MYC rearrangement by FISH", "MYC rearrangement"), ("PSA of the cells", "PSA")),
+    ],
+)
+def test_which_stain_is_meant(request_: str, item: str) -> None:
+    wing = open_source("clinic:pathology")
+    world = Consultation(wing.items, wing.diagnoses)
+    assert ask(request_, world, wing.test[0]).item == item
+
+
 def test_several_recorded_findings_are_never_normal() -> None:
     facts = (Fact("1", "fever", "A fever of 39."), Fact("2", "cough", "A dry cough."))
     case = Case("x", "A man.", Truth("flu", facts=facts))
@@ -565,3 +582,139 @@ def test_a_withheld_name_is_withheld_in_every_spelling(name: str, text: str, tol
     tell = Withholding([Item("gouty joint", "", "None.")])
     case = Case("x", "A man.", Truth(name))
     assert tell(case, Fact("1", "gouty joint", text)) == told
+
+
+def free(*facts: str, request: str, presentation: str = "A man.", diagnosis: str = "flu") -> str:
+    """What a record of these facts, each as "item: text", tells on a request; "" if nothing."""
+    split = (fact.partition(": ") for fact in facts)
+    kept = tuple(Fact(str(n), item, text) for n, (item, _, text) in enumerate(split))
+    case = Case("x", presentation, Truth(diagnosis, facts=kept))
+    seen = ask(request, Consultation(()), case)
+    return seen.messages[0].content if seen.understood else ""
+
+
+OTHERS = (
+    ": Abdominal X-ray shows dilated loops.",
+    ": Rectal biopsy shows no ganglion cells.",
+    ": The heart rate is 72.",
+    ": The blood pressure is 120/80.",
+    ": Serum urea nitrogen is 12.",
+    ": Past medical history: asthma.",
+    ": She denies chest pain.",
+    ": There are no other symptoms.",
+    ": Current medications: lisinopril.",
+    ": The temperature is 38 °C.",
+)
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        ("chest x-ray", ""),
+        ("rectal exam", ""),
+        ("heart auscultation", ""),
+        ("blood culture", ""),
+        ("serum cortisol", ""),
+        ("past surgical history", ""),
+        ("back pain", ""),
+        ("Does light bother you?", ""),
+        ("abdominal x-ray", OTHERS[0]),
+        ("What medications do you take?", OTHERS[8]),
+        ("How high is your temperature now?", OTHERS[9]),
+        ("Have you had any pain in your chest recently?", OTHERS[6]),
+    ],
+)
+def test_a_free_fact_about_another_thing_is_no_answer(request_: str, told: str) -> None:
+    assert free(*OTHERS, request=request_) == told.removeprefix(": ")
+
+
+BROUGHT = "A boy is brought to the clinic by his mother."
+
+
+@pytest.mark.parametrize(
+    ("fact", "request_", "presentation", "told"),
+    [
+        ("His wife has noticed that he is irritable.", "Is he irritable?", "", True),
+        ("His son is concerned that he bruises.", "Does he bruise?", "", True),
+        ("No personal or family history of gout.", "Have you had gout?", "", True),
+        ("The mother says her son had fever.", "Has he had fever?", "", True),
+        ("Patient's younger sister has gout.", "Do you have gout?", "", False),
+        ("There is a family history of gout.", "Do you have gout?", "", False),
+        ("There is a family history of gout.", "Does gout run in the family?", "", True),
+        ("His mother has gout.", "Did your mother have diabetes?", "", False),
+        ("His mother has gout.", "family history of cancer?", "", False),
+        ("His mother has gout.", "Does anyone in your family have gout?", "", True),
+        ("He has gout.", "Do your coworkers have gout?", "", False),
+        ("He has had fever.", "Does your son have fever?", BROUGHT, True),
+        ("He has had fever.", "Does your son have fever?", "A man.", False),
+    ],
+)
+def test_what_relatives_say_is_the_patients_and_what_they_have_is_theirs(
+    fact: str, request_: str, presentation: str, told: bool
+) -> None:
+    found = free(f": {fact}", request=request_, presentation=presentation)
+    assert found == (fact if told else "")
+
+
+def test_a_right_guess_finds_no_fact_by_the_name_that_is_withheld() -> None:
+    facts = (": The patient has type 1 diabetes mellitus.", ": Gout for years.")
+    for request, told in (
+        ("Do you have diabetes mellitus?", ""),
+        ("What is the name?", ""),
+        ("Do you have gout?", "Gout for years."),
+    ):
+        assert free(*facts, request=request, diagnosis="Diabetes mellitus") == told
+
+
+def test_a_fact_in_other_words_has_its_item_and_one_of_several_facts_has_none() -> None:
+    facts = (Fact("1", "vital signs, temperature", "It is 37 °C."),)
+    illness = tuple(Fact(str(n), "present illness", t) for n, t in enumerate(("A cough.", "Gout.")))
+    case = Case("x", "A man.", Truth("flu", facts=(*facts, *illness)))
+    items = [ask(each, Consultation(()), case).item for each in ("any temperature?", "cough?")]
+    assert items == ["vital signs, temperature", ""]
+
+
+@pytest.mark.parametrize(
+    ("request_", "meant"),
+    [
+        ("Do you have chest pain or fever?", ["fever", "chest pain"]),
+        ("fever, chest pain", ["fever", "chest pain"]),
+        ("Did you lose or gain weight?", ["weight gain", "weight loss"]),
+        ("The fever is high, do you have chest pain?", ["chest pain"]),
+        (
+            "Is your blood pressure high?",
+            ["high blood pressure in the past", "raised blood pressure"],
+        ),
+        ("heart rate", []),
+        ("order a test for lipase to evaluate epigastric pain", ["serum lipase"]),
+        ("ECG for chest pain for two days", ["electrocardiogram"]),
+        ("Please do a heart ultrasound", ["echocardiogram"]),
+        ("Is your nose blocked?", []),
+        ("Does your nose run?", ["runny nose"]),
+        ("How do you sleep?", ["poor sleep"]),
+        ("sleep apnea", []),
+        ("Do you have pain when running?", []),
+        ("Is the vomit bloody?", ["vomiting"]),
+        ("PET scan", []),
+        ("hemoglobin A1c", []),
+        ("Are your stools pale?", []),
+        ("Is your period heavier than usual?", []),
+        ("Do you take magnesium?", []),
+        ("magnesium", ["serum magnesium"]),
+        ("Do you take vitamin D?", []),
+        ("Have you ever had surgery?", []),
+        ("Does the chest pain get worse with exercise?", ["chest pain on exertion"]),
+        ("Is anyone at home sick?", ["contact with illness"]),
+        ("Anybody at work with a cough?", []),
+        ("Does your mother have a sore throat?", []),
+    ],
+)
+def test_what_the_clinic_lacks_is_no_other_finding(request_: str, meant: list[str]) -> None:
+    found = Matcher(FULL.items).match(request_)
+    assert [item.name for item in found.items] == meant
+
+
+@pytest.mark.parametrize(("slip", "word"), [("bother", ""), ("mothers", ""), ("coughs", "cough")])
+def test_a_slip_keeps_the_first_letter(slip: str, word: str) -> None:
+    entries = ["other", "others", "cough"]
+    assert [entries[index] for index in Lexicon(entries).named(slip)] == [word] * bool(word)

@@ -43,6 +43,7 @@ from workup.runs.summary import describe_seeds
 from workup.runs.words import DASH, cell, number, plus_minus
 from workup.studies.claims.decided import CANNOT, NOT_RUN
 from workup.studies.claims.deciding import NAME as CLAIMS
+from workup.studies.claims.page import rising_text
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "results"
@@ -182,7 +183,7 @@ def _verdicts(found: Mapping[str, Any]) -> str:
                 DASH if each["detectable"] is None else number(name, each["detectable"]),
                 DASH if expected is None else signed(name, expected),
                 str(gap["seeds"]),
-                "{} of {}".format(*map(sum, zip(*each["rising"].values(), strict=True))),
+                rising_text(*map(sum, zip(*each["rising"].values(), strict=True))),
                 DASH if each["adjusted_p"] is None else chance(each["adjusted_p"]),
             ]
         )
@@ -209,7 +210,7 @@ def _arms(found: Mapping[str, Any]) -> str:
                 arm,
                 *(_mean(entry["by_seed"].get(name, {}), name) for name in measures),
                 str(len(entry["seeds"])),
-                str(entry["rising"]),
+                DASH if entry["rising"] is None else str(entry["rising"]),
                 f"`{setup['commands'][arm]}`",
             ]
             for arm, entry in setup["arms"].items()

@@ -22,13 +22,6 @@ from workup.core.text import normalise
 _FILLING = "a an and any at by for form from in kind of on or some the to type with without"
 _DISEASE = "condition disease diseases disorder illness process pathology syndrome"
 _TUMOUR = "cancer lesion malignancy malignant mass neoplasm neoplastic tumor tumors tumour tumours"
-_METHOD = (
-    "additional analysis antibodies antibody assay fish further gene genes genetic histochemical "
-    "histochemistry ihc immunohistochemical immunohistochemistry immunostain immunostaining "
-    "immunostains situ hybridization marker markers molecular more ngs other panel panels pcr "
-    "special stain staining stains studies study test testing tests various workup"
-)
-_KIND = "a fusion fusions mutation mutations rearrangement rearrangements sequencing"
 _ELSEWHERE = (
     "biochemistry blood ct electrocardiogram endoscopy mri pet radiograph scan serum ultrasound "
     "urine xray"
@@ -36,10 +29,8 @@ _ELSEWHERE = (
 _FILLERS = frozenset(_FILLING.split())
 _ANY_DISEASE = frozenset(_DISEASE.split())
 _ANY_TUMOUR = frozenset(_TUMOUR.split())
-# "a" is part of a name: napsin A
-_METHODS, _KINDS = _FILLERS - {"a"} | frozenset(_METHOD.split()), frozenset(_KIND.split())
 _OTHER_DEPARTMENTS = frozenset(_ELSEWHERE.split())
-_PARTS = re.compile(r"[(),;+，；、（）]|\band\b|\be\.g\.")
+_POSSESSIVE = re.compile(r"['’ʼ`´]s\b", re.IGNORECASE)
 _STEM = 5  # letters from which a word may be the end of another: carcinoma, adenocarcinoma
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
@@ -100,16 +91,17 @@ class Catalogue:
         self._shares = {entry.name: entry.shares for entry in self.entries if entry.shares}
         self._found: defaultdict[str, list[CatalogueEntry]] = defaultdict(list)
         for entry in self.entries:
-            for key in {*map(normalise, entry.names), compact(entry.code)}:
+            names = {form for name in entry.names for form in _forms(name)}
+            for key in {*names, compact(entry.code)}:
                 self._found[key].append(entry)
 
     def find(self, term: str) -> tuple[CatalogueEntry, ...]:
         """The diagnoses that `term` names, by name, synonym or whole code.
 
-        A code may mean several.
+        A code may mean several. "Ewing's sarcoma" is "Ewing sarcoma".
         """
-        keys = [key for key in dict.fromkeys((normalise(term), compact(term))) if key]
-        return tuple(entry for key in keys for entry in self._found.get(key, ()))
+        keys = filter(None, (*_forms(term), compact(term)))
+        return tuple(dict.fromkeys(entry for key in keys for entry in self._found.get(key, ())))
 
     def shares(self, diagnosis: str) -> Mapping[str, float]:
         """P(examination positive | diagnosis) by name; empty where it is not known."""
@@ -126,6 +118,11 @@ class Catalogue:
             for entry in self.entries
             if entry.described_by(words) or (code and compact(entry.code).startswith(code))
         )
+
+
+def _forms(name: str) -> tuple[str, str]:
+    """The normal form of a name, and that without a possessive s."""
+    return normalise(name), normalise(_POSSESSIVE.sub("", name))
 
 
 def _words(text: str) -> frozenset[str]:
@@ -164,37 +161,6 @@ def built_in() -> Catalogue:
 def rated(cases: Iterable[Case]) -> bool:
     """Whether shares of positive examinations are known of the diagnoses of all `cases`."""
     return all(built_in().shares(case.truth.diagnosis) for case in cases)
-
-
-@cache
-def _markers() -> Mapping[str, Marker]:
-    return {
-        normalise(name): marker
-        for marker in markers()
-        for name in (marker.name, *marker.synonyms, marker.item.question)
-    }
-
-
-def stains(term: str) -> tuple[Marker, ...] | None:
-    """The stains and molecular tests that an ordered item names; None if any is unknown.
-
-    Empty if it names only a method. "CD20", "CD20 immunostain" and "Immunohistochemistry (e.g.,
-    CD3, CD20)" are understood.
-    """
-    if (whole := _markers().get(normalise(term))) is not None:
-        return (whole,)
-    named = dict.fromkeys(name for name in map(_without_method, _PARTS.split(term)) if name)
-    found = [_markers()[name] for name in named if name in _markers()]
-    return tuple(found) if len(found) == len(named) else None
-
-
-def _without_method(part: str) -> str:
-    """The name of a marker in `part`; "" if it names only a method; else what it names."""
-    form = normalise(part)
-    if form in _markers():
-        return form
-    rest = [word for word in form.split() if word not in _METHODS]
-    return "" if _KINDS.issuperset(rest) else " ".join(rest)
 
 
 def spread(examination: Marker, diagnoses: Sequence[CatalogueEntry]) -> float:

@@ -59,7 +59,7 @@ from workup.core.statistics import (
 
 Parts = Mapping[str, Clustered]  # training seed → its values, and the patient of each
 MOST_SEEDS = 10_000  # `Crossed.seeds_for` looks no further
-_ROUNDING = 1e-12  # a standard error below this, relative to the mean, is that of equal figures
+_ROUNDING = 1e-12  # relative to the mean, see `_negligible`
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,13 @@ class Crossed(Estimate):
     def covers_seeds(self) -> bool:
         """Whether the interval speaks of another seed too, and not of patients alone."""
         return self.seeds > 1
+
+    @property
+    def constant(self) -> bool:
+        """Whether several seeds have the same figure, and patients leave no doubt of it."""
+        if not self.covers_seeds:
+            return False
+        return math.sqrt(self.spread / self.seeds + self.shared) <= _negligible(self.mean)
 
     @property
     def freedom(self) -> float:
@@ -252,7 +259,7 @@ def by_seed(figures: Sequence[float | None]) -> Crossed:
     mean = float(known.mean()) if n else math.nan
     spread = float(known.var(ddof=1)) if n > 1 else math.nan
     parts = Components(spread, math.nan, math.nan)
-    if n < 2 or math.sqrt(spread / n) <= _ROUNDING * max(1.0, abs(mean)):
+    if n < 2 or math.sqrt(spread / n) <= _negligible(mean):
         nothing = (mean, math.nan, math.nan, n, missing, math.nan, math.nan)
         return Crossed(*nothing, n, 0, spread, 0.0, parts)
     se = math.sqrt(spread / n)
@@ -370,7 +377,7 @@ def of_table(table: CaseTable, numbers: Sequence[int], missing: int = 0) -> Cros
     variance = sum(each.variance for each in seeds) + shared
     unsure = (mean, math.nan, math.nan, patients, missing, math.nan, math.nan)
     nothing = Crossed(*unsure, *rest, parts)
-    if not math.sqrt(variance) > _ROUNDING * max(1.0, abs(mean)):  # NaN: patients do not tell
+    if not math.sqrt(variance) > _negligible(mean):  # NaN: patients do not tell
         return nothing
     df = _freedom([(each.variance / variance, each.number) for each in seeds], patients)
     se = math.sqrt(variance)
@@ -435,6 +442,11 @@ def _bounded(
     return replace(found, low=low, high=high)
 
 
+def _negligible(mean: float) -> float:
+    """The largest standard error that equal figures have, by rounding."""
+    return _ROUNDING * max(1.0, abs(mean))
+
+
 def null(value: float) -> float | None:
     """None for NaN, as in JSON."""
     return None if math.isnan(value) else value
@@ -470,13 +482,18 @@ class Decided:
     more: int | None = None
     patients: bool = False
 
+    @property
+    def directed(self) -> bool:
+        """Whether the difference has a direction."""
+        return self.decision in (Decision.HELD, Decision.REFUTED)
+
     def __str__(self) -> str:
-        """ "held", "held, but within the margin", "undecided, about 5 more seeds" """
+        """ "held", "refuted, but within the margin", "undecided, about 5 more seeds" """
         if self.patients:
             return f"{self.decision}, needs more patients"
         if self.more is not None:
             return f"{self.decision}, about {self.more:,} more seed{'s' if self.more > 1 else ''}"
-        but = ", but within the margin" if self.within and self.decision is Decision.HELD else ""
+        but = ", but within the margin" if self.within and self.directed else ""
         return f"{self.decision}{but}"
 
 
@@ -488,18 +505,18 @@ def decide(found: Crossed, margin: float, sign: int = 1) -> Decided:
     each (Schuirmann 1987). A direction comes first: a difference that is clear and small is held,
     or refuted, with its size, which says more than that it is small. Else it is undecided; the
     seeds that it needs make the larger of the margin and the figure itself detectable with power
-    .8. Differences that are all 0 are equal; what has no interval otherwise is undecided.
+    .8. Differences that are all 0 are equal. Those that are all alike in several seeds have no
+    interval: they have a direction above the margin, and are equal within it. What has no interval
+    otherwise is undecided.
     """
     if math.isnan(found.low):
-        exact = found.mean == 0 and found.n > 1
-        return Decided(Decision.EQUAL if exact else Decision.UNDECIDED, exact)
+        return _without_interval(found, margin, sign)
     low, high = (
         found.mean + found.narrowed * (end - found.mean) for end in (found.low, found.high)
     )
     within_margin = -margin < low and high < margin
     if found.clear:
-        held = (found.low > 0) == (sign > 0)
-        return Decided(Decision.HELD if held else Decision.REFUTED, within_margin)
+        return Decided(_direction(found.low, sign), within_margin)
     if within_margin:
         return Decided(Decision.EQUAL, True)
     target = max(abs(found.mean), margin)
@@ -508,6 +525,18 @@ def decide(found: Crossed, margin: float, sign: int = 1) -> Decided:
     seeds = found.seeds_for(target)
     more = None if seeds is None else max(1, seeds - found.seeds)
     return Decided(Decision.UNDECIDED, False, more, seeds is None)
+
+
+def _without_interval(found: Crossed, margin: float, sign: int) -> Decided:
+    size = abs(found.mean)
+    if found.constant and size > margin:
+        return Decided(_direction(found.mean, sign), False)
+    equal = (size == 0 and found.n > 1) or (found.constant and size < margin)
+    return Decided(Decision.EQUAL if equal else Decision.UNDECIDED, equal)
+
+
+def _direction(difference: float, sign: int) -> Decision:
+    return Decision.HELD if (difference > 0) == (sign > 0) else Decision.REFUTED
 
 
 def wrong_by_chance(claims: int) -> float:

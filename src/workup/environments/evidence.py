@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from workup.cases.exam_terms import read
 from workup.core.case import Case, Evidence, Item, Knowledge, Source, evidence_of
 from workup.core.episode import DIAGNOSE, MALFORMED, Action, Episode, Message, Observation, Turn
 from workup.core.errors import UserError
@@ -39,7 +40,6 @@ from workup.environments.base.ranked_doctor import RankedDoctor
 from workup.environments.base.ranked_teacher import MOST_CANDIDATES, RankedTeaching
 from workup.environments.base.rankers import rankers
 from workup.environments.base.withheld import Withholding
-from workup.environments.exams.exam_terms import read
 from workup.environments.exams.rages import (
     NOWHERE,
     REFUSED,
@@ -253,7 +253,7 @@ class EvidenceSeeking(Encounter):
         self._rankings = Rankings.over(settings.index)
         self._tell = Withholding(source.items, source.diagnoses)
         self._items = {self.rages.canonical(item.name): item for item in reversed(source.items)}
-        self._named = lru_cache(maxsize=1 << 14)(self._read_order)
+        self.named = lru_cache(maxsize=1 << 14)(self._read_order)
         for stage in settings.stages:
             if not any(_belongs(item, stage) for item in source.items):
                 raise UserError(
@@ -378,6 +378,24 @@ class EvidenceSeeking(Encounter):
         """The names of the items that the turn brought results for."""
         return tuple(filter(None, turn.observation.item.split(SEPARATOR)))
 
+    async def examinations(
+        self, case: Case, orders: Sequence[str], turn: int
+    ) -> dict[str, frozenset[str]]:
+        """What each order of a turn, counted from 0, examines: one name per examination.
+
+        Orders that are not carried out are left out: those beyond `orders`, and known examinations
+        that the turn's stage does not have. Raises RolloutError when the interpreter gives up.
+        """
+        stage = self._stage(turn)
+        found: dict[str, frozenset[str]] = {}
+        for order in orders[: self.settings.orders]:
+            meant = await self._meant(case, order)
+            items = self.named(meant)
+            if not (items and stage) or self._within(meant, stage):
+                other = self.rages.canonical(meant) or normalise(meant)
+                found[order] = frozenset([item.name for item in items] or [other])
+        return found
+
     def informed(self, episode: Episode, place: int) -> bool:
         """Whether results were known when the turn at `place` was written (ES-5)."""
         return self.settings.told == "record" or any(
@@ -473,7 +491,7 @@ class EvidenceSeeking(Encounter):
         }
         most = (wording.most,) if len(orders) > len(meant) else ()
         found = [id for result in results.values() for id in result.evidence]
-        items = {item.name for order in carried_out for item in self._named(order)}
+        items = {item.name for order in carried_out for item in self.named(order)}
         return Observation(
             (Message("user", "\n".join((wording.results, *lines, *most))),),
             tuple(dict.fromkeys(found)),
@@ -482,15 +500,26 @@ class EvidenceSeeking(Encounter):
         )
 
     async def _meant(self, case: Case, order: str) -> str:
-        """The item for an order in other words ("blood sugar" → "glucose"), else the order."""
+        """The item for an order in other words ("blood sugar" → "glucose"), else the order.
+
+        What the record holds beside the listed items is an item too. An order that names a disease
+        means one only where it is the item's own name or synonym ("flu test").
+        """
+        if self.rages.refuses(case, order):
+            whole = self.matcher.whole(order).items
+            return whole[0].name if whole else order
         if not self.rages.unread(case, order):
             return order
-        items = self.matcher.match(order).items
-        if not items and self.interpreter is not None:
+        names = [item.name for item in self.matcher.match(order).items]
+        if not names:
+            facts = [fact for fact in case.all_facts if fact.item not in self.matcher.names]
+            groups, _ = self.matcher.facts(tuple(facts)).match(order)
+            names = list({fact.item: 0 for group in groups for fact in group})
+        if not names and self.interpreter is not None:
             listed = self.source.items
             chosen = await self.interpreter.chosen(order, [item.name for item in listed])
-            items = tuple(listed[place] for place in chosen)
-        return items[0].name if len(items) == 1 else order
+            names = [listed[place].name for place in chosen]
+        return names[0] or order if len(names) == 1 else order
 
     def _later(self, case: Case, order: str, wording: EvidenceWording) -> str:
         """The reply to an order that this stage does not have; no name of a disease is repeated."""
@@ -500,11 +529,11 @@ class EvidenceSeeking(Encounter):
 
     def _within(self, order: str, stage: str) -> bool:
         """Whether every examination that the order names is known, and belongs to the stage."""
-        items = self._named(order)
+        items = self.named(order)
         return bool(items) and all(_belongs(item, stage) for item in items)
 
     def _read_order(self, order: str) -> tuple[Item, ...]:
-        """The items that an order names."""
+        """The items that an order names, as `named` remembers them."""
         named = read(order, lambda form: self.rages.canonical(form) in self._items)
         names = dict.fromkeys(self.rages.canonical(each.name) for each in named)
         return tuple(self._items[name] for name in names if name in self._items)

@@ -36,6 +36,11 @@ def shown(names: Iterable[str], where: Where) -> list[str]:
     return sorted(kept, key=lambda name: (metric(name).rank, name.partition(BY)[0], BY in name))
 
 
+def declared() -> list[str]:
+    """The names of all metrics that are declared."""
+    return [*_everyday(), *_further()]
+
+
 @cache
 def _everyday() -> Mapping[str, Metric]:
     modules = (measures, calibration, conformal, steps)

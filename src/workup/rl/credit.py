@@ -53,6 +53,26 @@ def turn_zscore(epsilon: float = EPSILON) -> Credit:
     return _pooled(lambda episode: [1] * len(episode.turns), lambda episode: 0, epsilon)
 
 
+def place_zscore(epsilon: float = EPSILON) -> Credit:
+    """A_{k,t} = (r_{k,t} − mean_t) / (std_t + ε), over the group's trajectories that reach turn t.
+
+    It is GRPO on single turns: a first turn is compared with first turns alone.
+    """
+
+    def within(scores: Sequence[Score]) -> list[tuple[float, ...]]:
+        A = [np.zeros(len(score.turns)) for score in scores]
+        for t in range(max(map(len, A), default=0)):
+            there = [k for k, turns in enumerate(A) if t < len(turns)]
+            differences = _centred(np.array([scores[k].turns[t] for k in there]))
+            for k, value in zip(
+                there, _over(differences, _spread(differences) + epsilon), strict=True
+            ):
+                A[k][t] = value
+        return [tuple(turns.tolist()) for turns in A]
+
+    return lambda batch, scores, all_gather: [within(group) for group in scores]
+
+
 def token_zscore(
     epsilon: float = EPSILON, *, count: Literal["actions", "all"] = "actions"
 ) -> Credit:

@@ -61,7 +61,6 @@ class Person:
         self._record = Consultation(source.items, source.diagnoses, matcher=matcher)
         self._by_name = {item.name: item for item in source.items}
         self._numbers = {item.name: number for number, item in enumerate(source.items, 1)}
-        self._words = [words(f"{item.name} {item.question}") for item in source.items]
         self._wordings = [_content(f"{item.name} {item.question}") for item in source.items]
 
     def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn]) -> Act:
@@ -157,7 +156,8 @@ class Person:
         """
         if not self.environment.about.asks:
             return self._order(request, kind or Kind.HISTORY.value, past)
-        request, reply = self._understood(request, case)
+        request = self._by_number(request)
+        reply = self._record.reply(case, Action(Kind.HISTORY, (request,)))
         if self.items and not reply.item and not reply.evidence:
             self._suggest(request)
             return None
@@ -195,29 +195,13 @@ class Person:
         self._say("Say in words what you want to know. No turn was used.")
         return None
 
-    def _understood(self, request: str, case: Case) -> tuple[str, Observation]:
-        """The request as the environment understands it, with its reply.
-
-        It is understood by number, by its own words, or by the name of the only item that contains
-        all of them.
-        """
-        request = self._by_number(request)
-        reply = self._reply(request, case)
-        wanted = words(request)
-        if reply.item or reply.evidence or not wanted:
-            return request, reply
-        containing = [
-            item for item, have in zip(self.items, self._words, strict=True) if wanted <= have
-        ]
-        if len(containing) != 1:
-            return request, reply
-        return containing[0].name, self._reply(containing[0].name, case)
-
-    def _reply(self, request: str, case: Case) -> Observation:
-        return self._record.reply(case, Action(Kind.HISTORY, (request,)))
-
     def _suggest(self, request: str) -> None:
         """Says that the request is not clear, and what has to do with it or is spelt like it."""
+        if len(several := self._record.matcher.match(request).items) > 1:
+            self._say(f"'{request}' may mean:")
+            self._print_items(several)
+            self._say("No turn was used: type a number or a name.")
+            return
         wanted, related = self._related(_content(request))
         near = process.extract(
             wanted, self._wordings, scorer=fuzz.WRatio, score_cutoff=_NEAR, limit=_SUGGESTIONS

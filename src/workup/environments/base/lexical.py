@@ -22,7 +22,7 @@ from workup.core.text import normalise
 _REQUESTING = (
     "a about an and any are at be been can check could did do does ever for from get give had "
     "has have having he him his her how i if in is it its me my of on or order patient patients "
-    "perform please run s she show tell that the their there they this to was were what when "
+    "perform please s she show tell that the their there they this to was were what when "
     "which with would you your"
 )
 _STOPWORDS = frozenset(_REQUESTING.split())
@@ -33,8 +33,13 @@ _HAN_ASKING = re.compile(
     "请问|有没有|没有|有无|是不是|是否|什么|怎么样|怎样|如何|哪里|哪儿|哪些|多少|多久|多长|几个|时候|一下|告诉|可以|能否|知道"
     "|患者|病人|医生|出现|感到|觉得|[您你我他她它们的了吗呢吧啊呀么和与或也都很这那在有]"
 )
-# Fevers that are diseases of their own: who asks for one of them does not ask for fever.
-_FEVERS = re.compile(r"\b(yellow|hay|scarlet|rheumatic|dengue|typhoid|glandular) (?=fever\b)")
+# Words that together are another thing: who asks for hay fever does not ask for fever.
+_ONE_THING = re.compile(
+    r"\b(?:(?:yellow|hay|scarlet|rheumatic|dengue|typhoid|glandular) fever|x rays?|pet scan"
+    r"|sleep apno?ea|ha?emoglobin (?:a1c|electrophoresis)|glyc(?:at|osylat)ed ha?emoglobin)\b"
+)
+_BRITISH = re.compile(r"\boe(?=dema|soph|str)")
+_MEDICINE = re.compile(r"\bmedications?\b")  # its stem is that of "medical"
 # Shorter words are matched exactly: one letter apart is another laboratory value (T3, T4; WBC,
 # RBC).
 _SPELLED = 5
@@ -42,7 +47,9 @@ _SPELLED = 5
 
 def content(text: str) -> list[str]:
     """The content words of `text` in normal form, in their order."""
-    form = _FEVERS.sub(r"\1", _HAN.sub(_pairs, normalise(text)))
+    form = _BRITISH.sub("e", _HAN.sub(_pairs, normalise(text)))
+    form = _MEDICINE.sub("medicine", form)
+    form = _ONE_THING.sub(lambda thing: thing[0].replace(" ", ""), form)
     return [word for word in form.split() if word not in _STOPWORDS]
 
 
@@ -74,17 +81,22 @@ def _pairs(run: re.Match[str]) -> str:
 
 
 class Lexicon:
-    """Entries that can be looked up by the words they contain, or by what `read` makes of these."""
+    """Entries that can be looked up by the words they contain, or by what `read` makes of these.
+
+    `entries` are these words, in the order of the texts.
+    """
 
     def __init__(
         self, entries: Sequence[str], read: Callable[[str], frozenset[str]] = words
     ) -> None:
-        self._read, self._entries = read, [read(entry) for entry in entries]
+        self._read, self.entries = read, [read(entry) for entry in entries]
         self._where: defaultdict[str, list[int]] = defaultdict(list)
-        for index, entry in enumerate(self._entries):
+        for index, entry in enumerate(self.entries):
             for word in entry:
                 self._where[word].append(index)
-        self._vocabulary = sorted(word for word in self._where if len(word) >= _SPELLED)
+        self._vocabulary: defaultdict[str, list[str]] = defaultdict(list)
+        for word in sorted(word for word in self._where if len(word) >= _SPELLED):
+            self._vocabulary[word[0]].append(word)
 
     def overlap(self, request: str, least: float) -> list[tuple[float, int]]:
         """Entries that share at least `least` of the words of both (Jaccard), best first.
@@ -132,19 +144,20 @@ class Lexicon:
         """The known word one insertion or deletion away (a plural, a slip), else the word.
 
         No substitution and nothing further away: dysphagia is not dysphasia, hypertension not
-        hypotension.
+        hypotension. The first letter is the same: a bother is no other.
         """
-        if word in self._where or len(word) < _SPELLED:
+        known = self._vocabulary.get(word[0])
+        if word in self._where or len(word) < _SPELLED or not known:
             return word
-        near = process.extractOne(word, self._vocabulary, scorer=Indel.distance, score_cutoff=1)
+        near = process.extractOne(word, known, scorer=Indel.distance, score_cutoff=1)
         return near[0] if near else word
 
     def _touched(self, asked: Iterable[str]) -> list[tuple[frozenset[str], int]]:
         touched = sorted({index for word in asked for index in self._where.get(word, ())})
-        return [(self._entries[index], index) for index in touched]
+        return [(self.entries[index], index) for index in touched]
 
     def _weight(self, chosen: Iterable[str]) -> float:
-        count, size = self._where, len(self._entries)
+        count, size = self._where, len(self.entries)
         return math.fsum(math.log1p(size / max(len(count.get(word, ())), 1)) for word in chosen)
 
     @staticmethod
@@ -158,3 +171,8 @@ def most_words(held: Sequence[tuple[frozenset[str], int]]) -> list[int]:
     """The numbers of the entries with the most words."""
     most = max((len(entry) for entry, _ in held), default=0)
     return [index for entry, index in held if len(entry) == most]
+
+
+def unheld(held: Sequence[tuple[frozenset[str], int]]) -> list[int]:
+    """The numbers of the entries whose words no longer entry has."""
+    return [index for entry, index in held if not any(entry < other for other, _ in held)]

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from workup.core.case import Fact, Item, Kind
+from workup.core.leaks import WITHHELD
 from workup.core.text import normalise
-from workup.environments.base.lexical import Lexicon, most_words, stems
+from workup.environments.base.lexical import Lexicon, chinese, most_words, stems, unheld, words
 from workup.retrieval.dense import Encoder
 from workup.retrieval.hpo.ontology import Ontology
 from workup.retrieval.hpo.release import TERMS, folder_of
@@ -26,9 +27,11 @@ NAME, SHARED, CONTAINED, SYNONYM, MEANING, MODEL = STEPS
 
 LONGEST = 500  # characters of a request that are compared
 # A request means an item from this share of common words on, of all words of both, and is answered
-# by a free-text fact that holds this share of the request's words, by weight.
+# by a free-text fact that holds this share of the request's words, by weight: of two words both, or
+# else a knee X-ray would be answered by another X-ray.
 _ITEM_OVERLAP = 0.6
-_FACT_COVERAGE = 0.5
+_FACT_COVERAGE = 0.67
+_CHINESE_COVERAGE = 0.5  # of pairs of characters, of which some lie between two words
 _FACTS_PER_ANSWER = 2
 # Two items whose cosines differ by less are equally near: then nobody knows which one is meant.
 _EQUALLY_NEAR = 0.05
@@ -42,10 +45,30 @@ _LEFT_OUT = re.compile(
     r"|\b(?:no|not|without)\b[^,;.?!]{0,80}(?=,? but\b)",
     re.IGNORECASE,
 )
-# Why something is ordered: "chest x-ray for cough", "ECG to evaluate chest pain".
-_REASON = re.compile(
+# Why something is ordered: "chest x-ray for cough", "ECG to evaluate chest pain". It ends where
+# another one begins: "test for lipase because of the pain" has two, of which the last is a reason.
+_WHY = (
     r"\b(?:for|because of|due to|given|in view of"
-    r"|to (?:evaluate|assess|rule out|exclude|confirm|investigate|look for|check for))\b[^,;.?!]*",
+    r"|to (?:evaluate|assess|rule out|exclude|confirm|investigate|look for|check for))\b"
+)
+_REASON = re.compile(rf"{_WHY}(?:(?!{_WHY})[^,;.?!])*", re.IGNORECASE)
+# Several things in one request: "chest pain or fever", "fever, chest pain". A comma before a
+# further question joins nothing.
+_JOINED = re.compile(
+    r"\b(?:or|and)\b|[/;&]|,(?![^,]*\b(?:do|does|did|have|has|had|is|are|was|were)\b)",
+    re.IGNORECASE,
+)
+# What is taken is no laboratory value: "do you take magnesium?"
+_TAKEN = re.compile(
+    r"\b(?:do|does|did|are|is|have|has) (?:you|he|she|the patient) (?:\w{1,20} )?"
+    r"(?:tak|us(?:e|ing)\b)",
+    re.IGNORECASE,
+)
+# Of a question for a free fact, what people do with a thing, how much and since when: words that no
+# record repeats.
+_AROUND = re.compile(
+    r"\b(?:tak(?:e|es|ing|en)|us(?:e|es|ing|ed)|drink(?:s|ing)?|high|known|notic(?:e|ed|ing)"
+    r"|experienc(?:e|ed|ing)|becom(?:e|ing)|more|recent(?:ly)?|lately|current(?:ly)?|now)\b",
     re.IGNORECASE,
 )
 # What a request is about instead of the patient's own state: how a request puts it, and how the
@@ -53,23 +76,37 @@ _REASON = re.compile(
 _KIN = (
     r"(?:mother|mom|mum|father|dad|parents?|brothers?|sisters?|siblings?|husband|wife|spouse"
     r"|partner|girlfriend|boyfriend|sons?|daughters?|children|kids|aunts?|uncles?|cousins?|nieces?"
-    r"|nephews?|grand\w{1,12})\b"
+    r"|nephews?|grand\w{1,12}|friends?|neighbou?rs?|co-?workers?|colleagues?|room-?mates?)\b"
 )
 # Who is asked about is not who noticed: "has your wife told you that you snore".
 _NOTICED = r"(?! (?:told|noticed|said|says|heard|seen|complained|pointed)\b)"
 _WHOSE = r"(?:(?:any of |one of )?(?:your|his|her|their|the) )"
 _ASKED_KIN = re.compile(
     r"\b(?:(?:family|families|relatives?|hereditary|household)\b"
-    rf"|(?:any|some)(?:one|body) (?:else )?(?:at home|in your (?:house|home)){_NOTICED}"
+    rf"|(?:any|some)(?:one|body) (?:else )?(?:at (?:home|work)|in your (?:house|home)){_NOTICED}"
     rf"|(?:do|does|did|has|have|had|is|are|was|were) {_WHOSE}?(?:\w{{1,20}} )?{_KIN}{_NOTICED}"
     rf"|(?:in|of|among) {_WHOSE}{_KIN}|{_WHOSE}{_KIN}['’]s?)|^\W*your {_KIN}",
     re.IGNORECASE,
 )
 _TOLD_KIN = re.compile(rf"\b(?:famil|relative|heredit|inherit|{_KIN})", re.IGNORECASE)
-# A fact about somebody else: "My mother had breast cancer." It is no answer about the patient.
+# A fact about somebody else: "My mother had breast cancer." It is no answer about the patient. One
+# that somebody else noticed is the patient's, and so is one that a parent says of a child.
 _OF_KIN = re.compile(
-    rf"\b(?:my|his|her|their|the patient['’]s) {_KIN} (?:had|has|have|was|is|were|are|died|suffer)"
-    r"|\bfamily history\b",
+    rf"\b(?:my|his|her|their|patient['’]s) (?:[\w-]{{1,20}} )?{_KIN}"
+    r" (?:had|has|have|was|is|were|are|died|suffer)"
+    r"(?! (?:\w{1,20} )?(?:notic|noted|concerned|observed|worried|brought))"
+    r"|(?<!personal or )(?<!personal and )\bfamily history\b",
+    re.IGNORECASE,
+)
+_BY_PARENT = re.compile(
+    r"^(?:[^:]{0,80}: )?(?:(?:the|his|her) )?(?:patient['’]s )?(?:mother|father|parents?)\b"
+    r"|\bbrought\b.{0,80}\bby (?:his|her|the) (?:mother|father|parents?)\b",
+    re.IGNORECASE,
+)
+_CHILD = re.compile(r"\b(?:(?:your|his|her|their) )?(?:son|daughter)\b", re.IGNORECASE)
+# What a question about the family says besides the relative and the disease.
+_FAMILY = re.compile(
+    r"\b(?:famil(?:y|ies)|relatives?|hereditary|household|history|runs?|(?:any|some)(?:one|body))\b",
     re.IGNORECASE,
 )
 _ABOUT = tuple(
@@ -94,6 +131,14 @@ _SPECIMENS = tuple(
         "ascit|peritoneal",
         "pleural",
     )
+)
+
+# A stain shows a protein in the tissue. Its gene, and the blood, are examined otherwise.
+_STAINED = re.compile("immunohistochem", re.IGNORECASE)
+_NOT_STAINED = re.compile(
+    r"\b(?:fish|pcr|mutat|rearrang|amplif|sequenc|fusion|transloc|deletion|flow cytom|serum|blood"
+    "|plasma)",
+    re.IGNORECASE,
 )
 
 
@@ -161,18 +206,22 @@ class Matcher:
 
     `names` finds one by its exact name. A request means the item of the first step that fits:
 
-    1. it is an item's name, question or synonym as a whole
+    1. it is an item's name, question or synonym as a whole, whatever its blanks and hyphens, or has
+        the words of one and no others
     2. the words that it and a name or question have in common are .6 of those of both, or more
     3. all words of a name stand in it, else their stems, else those of a question or synonym: of
        several, those with the most words; a longer one that holds the words of a name goes before
-       the name: "yellow sputum" before "sputum"
+       the name: "yellow sputum" before "sputum"; where it joins things ("fever or cough"), all that
+       no longer one holds. A synonym of several words of which all but one are words of asking
+       ("how do you sleep") counts as a whole alone.
     4. with `meaning`, the item whose wording is nearest; of two that are equally near, neither
 
     What the request mentions to leave it out ("apart from the fever") does not count from step 2
     on. Where it names a thing to be done and its reason ("chest x-ray for cough"), the thing is
     meant. A request about the family, about vaccinations or allergies means only items that are
     about the same, and no other request means an item about the family. A test of urine or another
-    fluid is only that test. Linear in the request, of which LONGEST characters are read.
+    fluid is only that test, a test of a gene or of the blood is no stain, and what the patient
+    takes is no test. Linear in the request, of which LONGEST characters are read.
     """
 
     def __init__(
@@ -185,18 +234,30 @@ class Matcher:
         synonyms = [(*item.synonyms, *_terms(terms, item.name)) for item in items]
         plain = [(item.name, item) for item in items] + [(item.question, item) for item in items]
         also = [(each, item) for item, own in zip(items, synonyms, strict=True) for each in own]
-        # Reversed, so that a name wins over a question, and the earlier item over the later one.
+        # Reversed, so that a name wins over a question, and the earlier item over the later one. A
+        # synonym that several items have is asked back.
         self._whole = {
-            form: Match((item,), NAME if wording in (item.name, item.question) else SYNONYM)
-            for wording, item in reversed([*plain, *also])
-            if (form := normalise(wording))
+            normalise(wording): Match((item,), NAME) for wording, item in reversed(plain)
         }
+        for wording, item in also:
+            known = self._whole.setdefault(normalise(wording), Match((), SYNONYM))
+            if known.step == SYNONYM and item not in known.items:
+                self._whole[normalise(wording)] = Match((*known.items, item), SYNONYM)
+        self._whole.pop("", None)
+        self._joined = {form.replace(" ", ""): found for form, found in self._whole.items()}
+        also = [(each, item) for each, item in also if " " not in each or len(words(each)) > 1]
         self._plain, self._wordings = Lexicon([w for w, _ in plain]), [i for _, i in plain]
         names = [item.name for item in items]
         self._named = Lexicon(names)
         asked = [(item.question, item) for item in items]
         self._stemmed = Lexicon([*names, *(w for w, _ in [*asked, *also])], stems)
         self._owners = [*items, *(item for _, item in [*asked, *also])]
+        self._same: dict[frozenset[str], Match] = {}
+        for place, item in enumerate(self._owners):
+            if entry := self._stemmed.entries[place]:
+                step = SHARED if place < 2 * len(items) else SYNONYM
+                known = self._same.setdefault(entry, Match((), step))
+                self._same[entry] = Match((*known.items, item), known.step)
         said = [(item.name, item.question, *own) for item, own in zip(items, synonyms, strict=True)]
         self._said = dict(zip(names, map(" ".join, said), strict=True))
         self._near = meaning and meaning.index(
@@ -206,16 +267,21 @@ class Matcher:
         # A case is asked many questions.
         self.facts = lru_cache(maxsize=1 << 10)(partial(FactMatcher, meaning=meaning, terms=terms))
 
+    def whole(self, request: str) -> Match:
+        """Step 1 alone."""
+        form = normalise(request[:LONGEST])
+        return self._whole.get(form) or self._joined.get(form.replace(" ", ""), Match())
+
     def _match(self, request: str) -> Match:
         request = request[:LONGEST]
-        whole = self._whole.get(normalise(request))
-        if whole is not None:
+        if (whole := self.whole(request)).items:
             return whole
-        ordered = _REASON.sub(" ", request)
-        if ordered != request:
-            found = self._by_words(ordered)
-            if found.items and all(item.kind is not Kind.HISTORY for item in found.items):
-                return found
+        if reasons := list(_REASON.finditer(request)):
+            last = request[: reasons[-1].start()] + request[reasons[-1].end() :]
+            for ordered in (last, _REASON.sub(" ", request)):
+                found = self._by_words(ordered)
+                if found.items and all(item.kind is not Kind.HISTORY for item in found.items):
+                    return found
         if (found := self._by_words(request)).items:
             return found
         asked = _without_asides(request)
@@ -224,8 +290,16 @@ class Matcher:
         return Match(meant, MEANING) if len(meant) == 1 else Match()
 
     def _by_words(self, request: str) -> Match:
-        """Steps 2 and 3."""
+        """Steps 1 to 3, of whatever stands around a name."""
         asked = _without_asides(request)
+        same = self._same.get(stems(asked), Match())
+        if fitting := self._fitting(request, same.items):
+            return Match(fitting, same.step)
+        if _JOINED.search(asked):
+            most = unheld(self._stemmed.held(asked))
+            several = self._fitting(request, [self._owners[index] for index in most])
+            if len(several) > 1:
+                return Match(several, CONTAINED)
         ranked = self._plain.overlap(asked, _ITEM_OVERLAP)
         best = [self._wordings[index] for share, index in ranked if share == ranked[0][0]]
         if shared := self._fitting(request, best):
@@ -262,9 +336,12 @@ class Matcher:
         own = f"{item.name}. {item.question}"
         if _ASKED_KIN.search(own) and not _ASKED_KIN.search(request):
             return False
-        if item.kind is Kind.LABORATORY and any(
-            specimen.search(request) and not specimen.search(said) for specimen in _SPECIMENS
+        if item.kind is Kind.LABORATORY and (
+            _TAKEN.search(request)
+            or any(each.search(request) and not each.search(said) for each in _SPECIMENS)
         ):
+            return False
+        if _STAINED.search(item.question) and _NOT_STAINED.search(request):
             return False
         return _alike(request, said)
 
@@ -292,8 +369,10 @@ class FactMatcher:
         also = [(each, name) for name in self._by_name for each in _terms(terms, name)]
         self._owners = [name for _, name in also]
         self._synonyms = Lexicon([each for each, _ in also], stems)
-        self._words = Lexicon([f"{fact.item} {fact.text}" for fact in facts])
-        self._near = meaning and meaning.index([(n, f.text) for n, f in enumerate(facts)])
+        texts = [fact.text.replace(WITHHELD, " ") for fact in facts]
+        wordings = [f"{fact.item} {text}" for fact, text in zip(facts, texts, strict=True)]
+        self._words = Lexicon(wordings, stems)
+        self._near = meaning and meaning.index(list(enumerate(texts)))
 
     def match(self, request: str) -> tuple[Sequence[Sequence[Fact]], str]:
         """The groups of facts that the request may mean equally well, and the step."""
@@ -302,17 +381,21 @@ class FactMatcher:
             return [own], NAME
         asked = _without_asides(request)
         names = list(self._by_name)
-        named, step = [names[index] for index in self._items.named(asked)], CONTAINED
+        chosen = unheld if _JOINED.search(asked) else most_words
+        named, step = [names[index] for index in chosen(self._items.held(asked))], CONTAINED
         if not named:
-            held = self._synonyms.named(asked)
+            held = chosen(self._synonyms.held(asked))
             named, step = [*dict.fromkeys(self._owners[index] for index in held)], SYNONYM
         if named:
             groups = [group for name in named if self._about(request, group := self._by_name[name])]
             if groups:
                 return groups, step
-        ranked = [self._facts[index] for _, index in self._words.coverage(asked, _FACT_COVERAGE)]
-        if told := self._about(request, ranked)[:_FACTS_PER_ANSWER]:
-            return [told], SHARED
+        thing = _FAMILY.sub(" ", asked) if _ASKED_KIN.search(request) else asked
+        least = _CHINESE_COVERAGE if chinese(asked) else _FACT_COVERAGE
+        for form in (_AROUND.sub(" ", thing), asked):
+            ranked = [self._facts[index] for _, index in self._words.coverage(form, least)]
+            if told := self._about(request, ranked)[:_FACTS_PER_ANSWER]:
+                return [told], SHARED
         near = [self._facts[number] for number in self._near.nearest(asked)] if self._near else []
         return [[fact] for fact in self._about(request, near)], MEANING
 
@@ -322,9 +405,19 @@ class FactMatcher:
         return [
             fact
             for fact in found
-            if _alike(request, f"{fact.item} {fact.text}")
-            and not (own and _OF_KIN.search(f"{fact.item}: {fact.text}"))
+            if _alike(request, wording := f"{fact.item}: {fact.text}")
+            and not (_of_kin(wording) if own else not (_of_kin(wording) or "amily" in wording))
         ]
+
+
+def of_patient(request: str, presentation: str) -> str:
+    """The request, in which "your son" is the patient where a parent has brought him."""
+    return _CHILD.sub("the patient", request) if _BY_PARENT.search(presentation) else request
+
+
+def _of_kin(wording: str) -> bool:
+    """Whether a fact, as "item: text", is about a relative alone."""
+    return _OF_KIN.search(of_patient(wording, wording)) is not None
 
 
 def _terms(terms: TermSynonyms | None, name: str) -> tuple[str, ...]:

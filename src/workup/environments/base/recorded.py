@@ -20,12 +20,11 @@ from workup.core.text import blocks, neutralise, tagged
 from workup.environments.base.encounter import TURNS, Encounter
 from workup.environments.base.interpreter import Interpreter
 from workup.environments.base.matcher import (
-    CONTAINED,
     MODEL,
     NAME,
-    SYNONYM,
     Match,
     Matcher,
+    of_patient,
 )
 from workup.environments.base.trouble import DENIED, UNSURE, Trouble, unsure
 from workup.environments.base.withheld import Withholding
@@ -207,8 +206,10 @@ class RecordedConsultation(Encounter):
         if action.kind not in TAGS:
             return _message(UNREADABLE)
         request = action.content[0]
-        named = self.items.get(request)
-        meant = Match((named,), NAME) if named is not None else self.matcher.match(request)
+        if (named := self.items.get(request)) is not None:
+            return self._consult(case, Match((named,), NAME))
+        request = of_patient(request, case.presentation)
+        meant = self.matcher.match(request)
         return self._consult(case, meant) if meant.items else self._consult_record(case, request)
 
     def record(self, case: Case) -> Observation:
@@ -231,18 +232,22 @@ class RecordedConsultation(Encounter):
         return _message(text, item=item.name, by=meant.step)
 
     def _consult_record(self, case: Case, request: str) -> Observation:
-        groups, step = self.matcher.facts(self._free(case)).match(request)
+        free = self._free(case)
+        groups, step = self.matcher.facts(free).match(request)
         if len(groups) != 1:  # which ones is not told: the names alone would say what is on record
             return _unanswered(UNKNOWN if groups else self.unknown)
         (facts,) = groups
-        return self._report(
-            case, facts, facts[0].item if step in (NAME, CONTAINED, SYNONYM) else "", step
-        )
+        item = facts[0].item
+        whole = {fact for fact in free if fact.item == item} == set(facts)
+        return self._report(case, facts, item if whole else "", step)
 
     def _free(self, case: Case) -> tuple[Fact, ...]:
-        """The facts of the case that belong to no listed item."""
-        facts = case.all_facts
-        return tuple([fact for fact in facts if fact.item not in self.items])
+        """The facts of the case that belong to no listed item, as they are told.
+
+        A guess finds no fact by the name that is withheld from it.
+        """
+        facts = [fact for fact in case.all_facts if fact.item not in self.items]
+        return tuple([replace(fact, text=self.tell(case, fact)) for fact in facts])
 
     def _report(
         self, case: Case, facts: Sequence[Fact], item: str = "", by: str = ""

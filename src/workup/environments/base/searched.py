@@ -54,7 +54,7 @@ class SearchedSettings(EncounterSettings):
         "history",
         description="what is told of the patient: presentation, history (with it) or record (all)",
     )
-    passages: int = Field(3, ge=1, description="top-k of a single query")
+    passages: int = Field(3, ge=1, description="top-k of a single query (subqueries=0)")
     passage_tokens: int = Field(
         256, ge=1, description="words and signs of a passage that are shown"
     )

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workup.cases.catalogue import built_in
+from workup.cases.exam_terms import key, synonyms
 from workup.core.disk import whole_folder
 from workup.core.errors import UserError
 from workup.core.text import normalise
-from workup.environments.exams.exam_terms import key, synonyms
 from workup.retrieval import manifest as manifests
 from workup.retrieval.dense import Encoder
 

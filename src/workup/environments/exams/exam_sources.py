@@ -18,6 +18,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field
 
 from workup.cases import open_source
+from workup.cases.exam_terms import common, key, positive, without_name
 from workup.cases.files import checked, existing, parse_object, read_object
 from workup.cases.pieces import Piece, csv_cells, csv_pieces, pieces
 from workup.cases.rows import RowErrors
@@ -26,7 +27,6 @@ from workup.core.errors import CaseError, UserError, unknown
 from workup.core.shapes import ClosedModel
 from workup.core.text import normalise
 from workup.environments.exams.exam_base import Statistic, Writer, writing
-from workup.environments.exams.exam_terms import common, key, positive, without_name
 
 FEW = 10_000
 """More cases than this are counted only if their number is given."""

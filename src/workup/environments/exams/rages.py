@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from workup.cases.exam_terms import Named, common, key, read, synonyms
 from workup.core.case import Case, Fact
 from workup.core.case import Source as CaseSource
 from workup.core.draws import seed_key
@@ -27,7 +28,6 @@ from workup.environments.base.lexical import chinese
 from workup.environments.base.patients import SECTIONS, listed
 from workup.environments.base.withheld import Withholding
 from workup.environments.exams.exam_base import Exam, ExamBase, PositiveShare
-from workup.environments.exams.exam_terms import Named, common, key, read, synonyms
 from workup.models.structured import ask
 from workup.roles.fence import clean, numbered, prompt
 

@@ -13,7 +13,7 @@ from itertools import islice
 from workup.cases.files import evenly_spaced
 from workup.core.case import Case, Source
 from workup.core.draws import seed_key
-from workup.core.episode import Ending, Episode, Score
+from workup.core.episode import Batch, Ending, Episode, Score
 from workup.core.errors import BudgetError, RolloutError, UserError
 from workup.core.ports import (
     Doctor,
@@ -23,6 +23,7 @@ from workup.core.ports import (
     Model,
     Reward,
     Scorer,
+    alone,
 )
 from workup.core.stages import Settle
 from workup.doctors.beliefs import BeliefScores, Believing, OwnWeights
@@ -298,25 +299,39 @@ async def scored(
         models=examination.models,
         key=seed_key("evaluate", examination.seed),
     )
-    scores = iter(await _scores(examination.reward, good, instruments))
+    scores = iter((await scores_of(examination.reward, (good,), instruments))[0])
     return [record if record.correct is None else _with(record, next(scores)) for record in records]
 
 
-async def _scores(
-    reward: Reward, episodes: Sequence[Episode], instruments: Instruments
-) -> Sequence[Score | RolloutError]:
-    """The score of each episode, or why there is none."""
+async def scores_of(
+    reward: Reward, batch: Batch, instruments: Instruments
+) -> list[list[Score | RolloutError]]:
+    """The score of each episode, or why there is none.
+
+    Where some cannot be scored, the others are scored together once more: a reward may compare
+    them. `all_gather` of `instruments` is called as often as in a process in which none failed, if
+    a reward calls it after whatever may fail.
+    """
     try:
-        return (await reward((tuple(episodes),), instruments))[0]
+        return [list(scores) for scores in await reward(batch, instruments)]
     except RolloutError:
-        pass  # one episode is to blame, or several: each is scored by itself
-    found: list[Score | RolloutError] = []
-    for episode in episodes:
-        try:
-            found += (await reward(((episode,),), instruments))[0]
-        except RolloutError as error:
-            found.append(error)
-    return found
+        pass  # one episode is to blame, or several: each is tried by itself
+    own = replace(instruments, all_gather=alone)
+    why: list[list[RolloutError | None]] = [[] for _ in batch]
+    for group, reasons in zip(batch, why, strict=True):
+        for episode in group:
+            try:
+                await reward(((episode,),), own)
+                reasons.append(None)
+            except RolloutError as error:
+                reasons.append(error)
+    kept = (
+        tuple(e for e, reason in zip(group, reasons, strict=True) if reason is None)
+        for group, reasons in zip(batch, why, strict=True)
+    )
+    scored = await reward(tuple(group for group in kept if group), instruments)
+    scores = iter([score for group in scored for score in group])
+    return [[reason or next(scores) for reason in reasons] for reasons in why]
 
 
 def _with(record: Record, found: Score | RolloutError) -> Record:

@@ -16,9 +16,9 @@ from workup.cases.order import Order
 from workup.core.case import Source
 from workup.core.draws import seed_key
 from workup.core.episode import Ending, Episode, Sample, Score, Scores
-from workup.core.errors import RolloutError
 from workup.core.ports import LIVE, Environment, Instruments, Policy
 from workup.core.stages import GrpoStage
+from workup.loops.evaluation.examination import scores_of
 from workup.rl.rollout import Play, TokenDoctor, ToPlay, check_failures, play_all
 from workup.rl.samples import sample
 from workup.roles.judges.verdicts import Verdicts
@@ -148,25 +148,26 @@ class Collection:
     async def _scored(
         self, groups: list[list[tuple[Episode, bool, int]]], instruments: Instruments
     ) -> tuple[list[list[tuple[Episode, bool, int]]], Scores, list[tuple[Episode, int]]]:
-        """The groups with their scores; the episodes of a group whose scoring gave up failed.
+        """The groups with their scores; episodes whose scoring gave up failed.
 
         Raises WorkupError, with the commonest reason, when too many did.
         """
-        batch = [tuple(episode for episode, _, _ in group) for group in groups]
-        try:
-            return groups, await self.stage.reward(tuple(batch), instruments), []
-        except RolloutError:
-            pass  # one group is to blame, or several: each is scored by itself
+        batch = tuple(tuple(episode for episode, _, _ in group) for group in groups)
+        found = await scores_of(self.stage.reward, batch, instruments)
         kept: list[list[tuple[Episode, bool, int]]] = []
         scores: list[Sequence[Score]] = []
         lost: list[tuple[Episode, int]] = []
-        for group, episodes in zip(groups, batch, strict=True):
-            try:
-                scores += await self.stage.reward((episodes,), instruments)
-                kept.append(group)
-            except RolloutError as error:
-                why = str(error) or type(error).__name__
-                lost += [(replace(e, ending=Ending.FAILED, reason=why), k) for e, _, k in group]
+        for group, marks in zip(groups, found, strict=True):
+            good = []
+            for played, mark in zip(group, marks, strict=True):
+                if isinstance(mark, Score):
+                    good.append((played, mark))
+                else:
+                    why = str(mark) or type(mark).__name__
+                    lost.append((replace(played[0], ending=Ending.FAILED, reason=why), played[2]))
+            if good:
+                kept.append([played for played, _ in good])
+                scores.append([mark for _, mark in good])
         total = sum(map(len, batch))
         check_failures([episode for episode, _ in lost], total, self.settings.max_failed)
         return kept, scores, lost

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from workup.core.errors import UserError
 from workup.core.ports import Environment, Teaching
 from workup.core.shapes import FrozenModel
 from workup.core.stages import GrpoStage, Method, SftStage, Stage
@@ -164,8 +165,16 @@ def search_stages(
     return stages
 
 
-def naming_of(settings: NamingSettings, library: Library) -> NamingRule:
-    """What counts as naming the right diagnosis, among the diagnoses that the cases list."""
+def naming_of(settings: NamingSettings, library: Library, refining: str = "") -> NamingRule:
+    """What counts as naming the right diagnosis, among the diagnoses that the cases list.
+
+    Raises UserError where refinements are paid, by the weight `refining`, but cannot be written.
+    """
+    if refining and not library.grammar.refine:
+        raise UserError(
+            f"environment.refine=false leaves out the refinements that reward.{refining} pays for: "
+            f"type reward.{refining}=0, or leave refine as it is"
+        )
     return NamingRule(settings.naming, library.record.diagnoses, library.library)
 
 
@@ -180,7 +189,7 @@ def _likeness(settings: Settings) -> Likeness:
 def _views(settings: Settings, library: Library) -> Supervise:
     s = settings
     gains = GainWeights(s.w_d, s.alpha_d, s.w_r, s.order, s.half_positive, s.joined)
-    return multi_view(gains, s.scorer, naming_of(s, library))
+    return multi_view(gains, s.scorer, naming_of(s, library, "w_r" if s.w_r else ""))
 
 
 # R_total = R_format + R_diag + R_doc; if the diagnosis is wrong, R_refine is added.

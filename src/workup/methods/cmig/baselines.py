@@ -90,7 +90,9 @@ class TreeSettings(WrittenSettings):
 
 def _naming(view: View) -> Callable[[Any, Library], Supervise]:
     """If the diagnosis is wrong, R_process = w_p·1[a ⊆ I_t] (Eq. 13); `view` says what I_t is."""
-    return lambda s, library: hard(view, s.w_p, naming_of(s, library))
+    return lambda s, library: hard(
+        view, s.w_p, naming_of(s, library, "w_p" if s.w_p and view == "refinement" else "")
+    )
 
 
 _VARIANT = "(C-MIG 2026, section 3.1), a variant of AutoRefine (Shi et al. 2026)"

@@ -176,8 +176,9 @@ def multi_view(gains: GainWeights, scorer: str, naming: NamingRule = PRINTED) ->
     """C-MIG: R_doc by turn (CM-6) and R_refine (CM-7).
 
     `scorer` ("reference" or "policy") measures both. A round of R_doc is a search that found a
-    passage. The median of CM-7 runs over every episode of the batch that has a refinement;
-    `naming` says which refinements count.
+    passage, and that a turn follows: what fills the context is read by nobody. The median of CM-7
+    runs over every episode of the batch that has a refinement; `naming` says which refinements
+    count.
     """
 
     async def supervise(
@@ -206,14 +207,14 @@ def _by_turn(episode: Episode, view: LogitP, gains: GainWeights) -> tuple[float,
             view.rounds, w_d=g.w_d, alpha_d=g.alpha_d, order=g.order, half_positive=g.half_positive
         )
     )
-    found = (turn.observation.passages for turn in episode.turns)
-    return tuple(next(rewards, 0.0) if passages else 0.0 for passages in found)
+    found = (turn.observation.passages for turn, _ in pairwise(episode.turns))
+    return (*(next(rewards, 0.0) if passages else 0.0 for passages in found), 0.0)
 
 
 async def _views(
     scorer: Scorer, episode: Episode, gains: GainWeights, refined: Sequence[str]
 ) -> LogitP:
-    found = [evidence(turn) for turn in episode.turns if turn.observation.passages]
+    found = [evidence(turn) for turn, _ in pairwise(episode.turns) if turn.observation.passages]
     documents = [f"\n{text}" for text in found] if gains.w_d else []
     s = " ".join(refined if gains.joined == "all" else refined[-1:]) if gains.w_r else ""
     # What the policy wrote must not act in the scorer's prompt.

@@ -14,7 +14,7 @@ from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.environments.evidence import EvidenceSeeking, seeking
 from workup.methods.base.printed import with_reward
 from workup.methods.evidence_seeking.ranked import Rank, RewardWeights, fits, ranked_reward
-from workup.rl.credit import Normalise, to_go, turn_zscore, zscore
+from workup.rl.credit import Normalise, place_zscore, to_go, zscore
 
 Assign = Literal["turn", "to-go", "trajectory"]
 TWO_TURNS: Mapping[str, Any] = {"name": "evidence", "max_turns": 2}
@@ -65,7 +65,9 @@ class RewardSettings(EvidenceSettings):
     hack: float = Field(0.3, ge=0, description="P_h: taken off a turn with a hack in its list")
     malformed: float = Field(0.5, ge=0, description="P_f: taken off for each error of format")
     credit: Assign = Field(
-        "to-go", description="rewards to advantages: turn (each its own), to-go or trajectory"
+        "to-go",
+        description="rewards to advantages: turn (each its own, among the same turn of the group), "
+        "to-go or trajectory",
     )
     normalise: Normalise = Field(
         "batch_std", description="what to-go and trajectory divide by; group_std is GRPO's"
@@ -119,7 +121,7 @@ def paid_by(
 def credit(settings: RewardSettings) -> Credit:
     """From the turns' rewards to advantages."""
     if settings.credit == "turn":
-        return turn_zscore()
+        return place_zscore()
     return to_go(settings.normalise) if settings.credit == "to-go" else zscore(settings.normalise)
 
 

@@ -18,7 +18,6 @@ from workup.core.episode import DIAGNOSE, Action, Batch, Episode, Score, Scores
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Instruments, Reward
 from workup.core.stages import Settle
-from workup.core.text import normalise
 from workup.environments.base.lists import ORDER, candidates, errors_in
 from workup.environments.evidence import EXAMINING, RANKING, EvidenceSeeking
 from workup.roles.judges.questions import Appraised, Ordered, RankingQuestion, RankingVerdict
@@ -111,8 +110,8 @@ class Judges:
     async def judged(self, episode: Episode) -> Mapping[int, TurnVerdict]:
         """The verdict on each turn without an error of format, by the turn's place.
 
-        What was ordered in an earlier turn is appraised there alone, so that it is paid once.
-        Raises RolloutError where a judge gives no usable verdict.
+        What is carried out is appraised, and in its first turn alone, by whatever name, so that it
+        is paid once. Raises RolloutError where a judge gives no usable verdict.
         """
         places = [
             place for place in range(len(episode.turns)) if not n_f(episode, place, self._world)
@@ -120,10 +119,15 @@ class Judges:
         actions = [episode.turns[place].action for place in places]
         ordered: set[str] = set()
         fresh = []
-        for action in actions:
-            new = () if action.kind == DIAGNOSE else action.content
-            fresh.append(tuple(each for each in new if normalise(each) not in ordered))
-            ordered.update(map(normalise, new))
+        for place, action in zip(places, actions, strict=True):
+            orders = () if action.kind == DIAGNOSE else action.content
+            read = await self._world.examinations(episode.case, orders, place)
+            new = (
+                [order] if names.isdisjoint(ordered) else sorted(names - ordered)
+                for order, names in read.items()
+            )
+            fresh.append(tuple(chain.from_iterable(new)))
+            ordered.update(*read.values())
         asked = (self._turn(episode.case, *each) for each in zip(actions, fresh, strict=True))
         return dict(zip(places, await asyncio.gather(*asked), strict=True))
 

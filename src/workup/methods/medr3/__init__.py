@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from workup.core.errors import UserError
 from workup.core.ports import Environment, Teaching
 from workup.core.shapes import FrozenModel
 from workup.core.stages import GrpoStage, Method, SftStage, Stage
@@ -38,7 +39,11 @@ PRINTED: Mapping[str, Any] = {
 class ReasoningSettings(FrozenModel):
     """The settings of Med-R³ and its baselines; the README gives the reasons for the defaults."""
 
-    least: int = Field(3, ge=1, description="θ: searches from which their number pays (Eq. 8)")
+    least: int = Field(
+        3,
+        ge=1,
+        description="θ: searches from which their number pays (Eq. 8), in stages that pay for it",
+    )
     partly: float = Field(
         0.5, ge=0, le=1, description="what a partly right answer pays; 0 makes it a wrong one"
     )
@@ -104,15 +109,30 @@ class Settings(ReasoningSettings):
 
 
 def components_of(settings: Settings) -> dict[str, list[Component]]:
-    """Each stage of the recipe with the components of its reward: all in [0, 1], they add up."""
-    return {
-        "stage " + "&".join(map(str, merged)): [
-            name
-            for name in dict.fromkeys(name for number in merged for name in STAGES[number])
-            if name not in settings.without
-        ]
+    """Each stage of the recipe with the components of its reward: all in [0, 1], they add up.
+
+    Raises UserError for a stage that is left without any, and for a name in `without` that no stage
+    of the recipe has.
+    """
+    printed = {
+        "stage " + "&".join(map(str, merged)): [name for n in merged for name in STAGES[n]]
         for merged in stages_of(settings.recipe)
     }
+    had = {name for names in printed.values() for name in names}
+    if unknown := [name for name in settings.without if name not in had]:
+        raise UserError(
+            f"reward.without: no stage of reward.recipe={settings.recipe} has {', '.join(unknown)}"
+        )
+    left = {
+        stage: [name for name in dict.fromkeys(names) if name not in settings.without]
+        for stage, names in printed.items()
+    }
+    if empty := [stage for stage, names in left.items() if not names]:
+        raise UserError(
+            f"{empty[0]} has no component left to pay: take one out of reward.without "
+            f"({', '.join(dict.fromkeys(printed[empty[0]]))})"
+        )
+    return left
 
 
 def stages(settings: Settings, environment: Environment) -> Sequence[Stage]:

@@ -46,7 +46,7 @@ baselines: Mapping[str, Method] = {
         environment=SIX_TURNS,
         stages=references.stages,
         printed={
-            "tuning": {"lr": 2e-5, "lr_schedule": "cosine", "warmup": 0.03},
+            "tuning": {"lr": 2e-5, "lr_schedule": "cosine", "warmup": 0.03, "epochs": 3.0},
             "environment": {"passages": 5},
             "reward": {"references": 5},
         },

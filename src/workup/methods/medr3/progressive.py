@@ -22,7 +22,6 @@ from workup.core.episode import Batch, Episode, Score, Scores
 from workup.core.errors import UserError
 from workup.core.ports import Instruments, Reward
 from workup.core.stages import Settle
-from workup.environments.base.searching import SEARCH
 from workup.environments.base.thoughts import Process, thought, well_formed
 from workup.environments.reasoning import EXTRACTOR, GRADER, Reasoning
 from workup.methods.base.encoders import Embed
@@ -156,7 +155,7 @@ class _Scoring:
         if "answer" in wanted:
             parts["answer"] = await graded(episode, instruments.judge, self.reads.partly)
         if "searches" in wanted:
-            count = sum(turn.action.kind == SEARCH for turn in episode.turns)
+            count = sum(turn.observation.passages is not None for turn in episode.turns)
             parts["searches"] = searched_enough(count, self.reads.least)
         if "semantic" in wanted:
             told = [Process.of(text).thought for text in self.environment.references(episode.case)]

@@ -15,9 +15,9 @@ from workup.cases.catalogue import (
     built_in,
     elsewhere,
     spread,
-    stains,
     wordings,
 )
+from workup.cases.exam_terms import stains
 from workup.cases.icd import compact
 from workup.core.case import Case
 from workup.core.text import normalise, same_name

@@ -21,6 +21,7 @@ from pydantic import Field
 
 from workup.cases import open_source
 from workup.cases.catalogue import built_in
+from workup.cases.exam_terms import key, positive
 from workup.cases.files import existing
 from workup.core.case import Case, Source
 from workup.core.draws import seed_key
@@ -29,7 +30,6 @@ from workup.core.ports import Model
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.environments.exams.exam_base import ExamBase
 from workup.environments.exams.exam_sources import lines
-from workup.environments.exams.exam_terms import key, positive
 from workup.environments.exams.rages import (
     CONFIDENCE,
     ExamResult,

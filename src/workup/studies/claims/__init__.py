@@ -125,6 +125,14 @@ class Setup(ClaimsPart):
     paid: Mapping[Name, str] = Field(default_factory=dict)
     elsewhere: Mapping[Name, Words] = Field(default_factory=dict)
 
+    @property
+    def tried(self) -> list[str]:
+        """The arms with a short training first: those whose reward is looked at, or else the first.
+
+        The anchors of the first one's evaluation are the set-up's headroom.
+        """
+        return [*self.paid] or ([next(iter(self.arms))] if self.headroom else [])
+
     def commands(self, scale: ScaleName, more: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
         """Arm → the words behind `workup train`, without seed and folder; bounds come last.
 
@@ -146,7 +154,7 @@ class Claim(ClaimsPart):
     `place` is where the paper says it, `says` is the claim in our words. `reported` is the paper's
     own difference in the claimed direction, above 0 also where `lower` is better. A claim is `ours`
     where the paper does not make it, and we ask it to learn why another one fails; it is counted
-    apart. Differences up to `margin` count as none. `of_run` compares one number of each run
+    apart. Differences up to `margin` are called small. `of_run` compares one number of each run
     instead of patients: "area", the mean over the training curve, or one of `figures.FIGURES`.
     `where` keeps the cases of one disease. `than` can be a number. `than_measure` is what is
     measured of `than`, where that is something else. `cannot` is the reason why no set-up here can
@@ -256,6 +264,9 @@ class Paper(ClaimsPart):
             other = known.setdefault(repr(meaning(words)), arm)
             if other != arm:
                 raise ValueError(f"setup {setup}, {scale}: {other} and {arm} train the same")
+        for arm in self.setups[setup].tried:
+            if arm not in commands:
+                raise ValueError(f"setup {setup} has no arm '{arm}' at {scale}, which is checked")
         for claim in self.claims:
             for arm, _ in claim.compared if claim.setup == setup else ():
                 if arm not in commands:

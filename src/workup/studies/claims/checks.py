@@ -13,7 +13,7 @@ same for all episodes of a group, teaches nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -36,27 +36,22 @@ SHARE = 0.1
 """The part's share of the variance within the groups, at least."""
 
 
-def arms(setup: Setup) -> list[str]:
-    """The arms that are tried: those whose reward is looked at, or else the first, for anchors."""
-    return [*setup.paid] or ([next(iter(setup.arms))] if setup.headroom else [])
-
-
 def words(command: Sequence[str]) -> tuple[str, ...]:
     """The command of an arm's short training."""
     return (*command, f"steps={STEPS}")
 
 
-def problem(setup: Setup, folder: Path) -> str:
+def problem(setup: Setup, folders: Mapping[str, Path]) -> str:
     """Why the set-up could not show a claim; "" if nothing speaks against it.
 
-    `folder` has the short trainings, a run of each arm.
+    `folders` has the short training of each arm that is tried.
     """
-    return next(_problems(setup, folder), "")
+    return next(_problems(setup, folders), "")
 
 
-def _problems(setup: Setup, folder: Path) -> Iterator[str]:
-    for place, arm in enumerate(arms(setup)):
-        with Run.open(folder / arm) as run:
+def _problems(setup: Setup, folders: Mapping[str, Path]) -> Iterator[str]:
+    for place, arm in enumerate(setup.tried):
+        with Run.open(folders[arm]) as run:
             if setup.headroom and place == 0 and (why := lacks_room(setup.headroom, run.summary)):
                 yield why
             if arm in setup.paid and (why := unpaid(setup.paid[arm], run)):

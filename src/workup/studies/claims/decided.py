@@ -19,7 +19,9 @@ from workup.core.crossed import (
 )
 from workup.core.errors import UserError, unknown
 from workup.core.statistics import Clustered, gaps, mean_of
+from workup.metrics.known import declared, metric
 from workup.report.curves import Curve, reinforced
+from workup.report.dynamics import PART
 from workup.runs import Outcome, Run
 from workup.runs.estimates import bounds, value
 from workup.runs.machine import origin
@@ -63,9 +65,11 @@ class Ended:
     figures: Mapping[tuple[str, str], float | str] = field(default_factory=dict)
 
     @property
-    def rising(self) -> bool:
-        """Whether its reward was still rising when it ended."""
-        return self.learning is not None and self.learning.verdict is LearningVerdict.RISING
+    def rising(self) -> bool | None:
+        """Whether its reward was still rising at its end; None where no reward drove it long."""
+        if self.learning is None or self.learning.verdict is LearningVerdict.SHORT:
+            return None
+        return self.learning.verdict is LearningVerdict.RISING
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class ClaimFinding:
 
     `difference` is better − than, also where less is claimed to be better; None without a run of
     both sides. `reason` says why there is none, or what else a reader has to know. `rising` has, by
-    arm, how many of its runs were still rising, and how many there are.
+    arm, how many of its runs were still rising, and of how many this can be told.
     """
 
     claim: Claim
@@ -93,8 +97,26 @@ class ClaimFinding:
         return claim.margin if claim.comparable is None else claim.comparable
 
     @property
+    def enough(self) -> bool:
+        """Whether there are seeds enough for a verdict: fewer say next to nothing about others."""
+        return self.difference is not None and self.difference.seeds >= FEWEST
+
+    @property
+    def p(self) -> float:
+        """The chance of such a difference if there were none; NaN without seeds enough."""
+        return self.difference.p if self.difference and self.enough else math.nan
+
+    @property
+    def detectable(self) -> float | None:
+        """What these seeds and patients find with power .8; None without seeds enough."""
+        return self.need * self.target if self.need is not None and self.enough else None
+
+    @property
     def need(self) -> float | None:
-        """The detectable difference as a multiple of `target`; None without an interval."""
+        """The detectable difference as a multiple of `target`; None without an interval.
+
+        It is known with two seeds as well: it orders the next ones.
+        """
         if self.difference is None or math.isnan(self.difference.se):
             return None
         return self.difference.detectable() / self.target
@@ -188,23 +210,50 @@ def finding(claim: Claim, runs: Iterable[Ended], untried: Untried | None = None)
         return ClaimFinding(claim, NOT_RUN, reason=str(error))
     seeds = [seed for seed in sides[0] if seed in sides[1]]
     if not seeds:
-        return ClaimFinding(claim, NOT_RUN, reason="no run of both sides has ended")
-    sides = [{seed: side[seed] for seed in seeds} for side in sides]
-    found, each = _difference(claim, *sides)
+        return ClaimFinding(claim, NOT_RUN, reason=_alone(*sides))
+    found, each = _difference(claim, *({seed: side[seed] for seed in seeds} for side in sides))
     if found.n == 0:
-        return ClaimFinding(claim, NOT_RUN, reason=f"{claim.measure} is undefined in every run")
+        return ClaimFinding(claim, NOT_RUN, reason=_undefined(claim))
+    seeds = [seed for seed in seeds if not math.isnan(each.get(seed, math.nan))]
+    each = {seed: each[seed] for seed in seeds}
+    sides = [{seed: side[seed] for seed in seeds} for side in sides]
     compared = {
         arm: [arms[arm][seed] for seed in seeds if seed in arms[arm]] for arm, _ in claim.compared
     }
-    rising = {arm: (sum(run.rising for run in own), len(own)) for arm, own in compared.items()}
+    rising = {arm: counted(own) for arm, own in compared.items()}
     decided = str(decide(found, claim.margin, -1 if claim.lower else 1))
-    if found.seeds < FEWEST:
+    if found.seeds < FEWEST:  # as in `enough`
         decided = f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds"
     ours, theirs = (_level(side) for side in sides)
     reason = ""
-    if decided == Decision.EQUAL and claim.of_run == AREA and not _has_moved(claim, sides):
-        decided, reason = CANNOT, f"{claim.measure} has not moved by the margin in any run"
+    still = claim.of_run == AREA and not any(_has_moved(claim, side) for side in sides)
+    if decided == Decision.EQUAL and still:
+        reason = f"{claim.measure} has not moved by the margin on either side, beyond its noise"
+        decided = CANNOT
     return ClaimFinding(claim, decided, found, ours, theirs, each, rising, reason)
+
+
+def _alone(ours: Side, theirs: Side) -> str:
+    """Why two sides without a common seed cannot be compared."""
+    if not (ours and theirs):
+        return "no run of both sides has ended"
+    one, other = (", ".join(map(str, sorted(side))) for side in (ours, theirs))
+    return f"the two sides have no seed in common ({one}; {other})"
+
+
+def _undefined(claim: Claim) -> str:
+    """What is measured in no run; the measures with a similar name where nobody declares it."""
+    names = dict.fromkeys(measure for _, measure in _measured(claim))
+    strange = [name for name in names if not metric(name).sense and not name.startswith(PART)]
+    if strange:
+        return f"it is undefined in every run: {unknown('measure', strange[0], declared())}"
+    return f"{' or '.join(names)} is undefined in every run"
+
+
+def counted(runs: Iterable[Ended]) -> tuple[int, int]:
+    """How many of these runs were still rising, and of how many this can be told."""
+    told = [run.rising for run in runs if run.rising is not None]
+    return sum(told), len(told)
 
 
 def _measured(claim: Claim) -> list[tuple[str | float, str]]:
@@ -290,18 +339,21 @@ def _difference(claim: Claim, ours: Side, theirs: Side) -> tuple[Crossed, dict[i
     return whole, each
 
 
-def _has_moved(claim: Claim, sides: Iterable[Side]) -> bool:
-    """Whether a training curve ends further from its start than the margin.
+def _has_moved(claim: Claim, side: Side) -> bool:
+    """Whether one side's curves end further from their start than the margin, in the mean.
 
-    Both are means of a tenth of the steps. What training has not changed yet is alike under all
-    rewards, which says nothing of them.
+    Start and end are means of a tenth of the steps. It has to be more than the seeds' own noise:
+    the largest of many flat curves' movements would often be above the margin. What training has
+    not changed yet is alike under all rewards, which says nothing of them.
     """
-    for curve in (curve for side in sides for curve in side.values()):
-        known = [each for each in curve if each is not None]
-        tenth = max(1, len(known) // 10)
-        if known and abs(fmean(known[-tenth:]) - fmean(known[:tenth])) > claim.margin:
-            return True
-    return False
+    moved = by_seed([_movement(curve) for curve in side.values()])
+    return abs(moved.mean) > claim.margin and decide(moved, claim.margin).directed
+
+
+def _movement(curve: Sequence[float | None]) -> float | None:
+    known = [each for each in curve if each is not None]
+    tenth = max(1, len(known) // 10)
+    return fmean(known[-tenth:]) - fmean(known[:tenth]) if known else None
 
 
 def _level(side: Side) -> float | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,16 +12,20 @@ from typing import Any
 
 from rich.console import Console
 
+from workup.core.disk import hold
+from workup.core.errors import UserError
+from workup.runs.files import clear_errors
 from workup.runs.machine import command
 from workup.runs.words import duration
 from workup.studies.claims import decided
-from workup.studies.claims.decided import NOT_RUN, ClaimFinding, Ended, Untried
+from workup.studies.claims.decided import CANNOT, NOT_RUN, ClaimFinding, Ended, Untried
 from workup.studies.claims.page import ClaimVerdicts
 from workup.studies.claims.queue import ClaimRun, Queue, summary_of
 from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
 
 NAME = "claims"
 STARTED = "started"
+LOCK = ".lock"
 QUESTION = "Which of the paper's claims hold here, and which could these runs not decide?"
 
 
@@ -37,15 +42,14 @@ class Deciding:
     def trial(self) -> ClaimTrial:
         return ClaimTrial(self.plan, self.queue, self.need, self.told, self.write)
 
-    @cached_property
-    def whole(self) -> ClaimsPlan:
-        """The plan with the claims that `--only` leaves out: the page has their runs as well."""
-        return replace(self.plan, chosen=())
-
     def run(self) -> ClaimVerdicts:
-        """Runs what the plan wants; the verdicts. An interruption leaves everything in place."""
-        self.trial.run()
-        return self.write()
+        """Runs what the plan wants; the verdicts. An interruption leaves everything in place.
+
+        Raises UserError where another process runs in the same folder.
+        """
+        with alone(self.plan.folder):
+            self.trial.run()
+            return self.write()
 
     def foretell(self) -> None:
         """Prints what would be typed, for how many runs and hours; starts nothing."""
@@ -88,29 +92,31 @@ class Deciding:
         return [decided.finding(each, runs, untried) for each in self.plan.claims(setup)]
 
     def ended(self, setup: str) -> list[Ended]:
-        """The runs of a set-up that have ended; each is read once for the set-up's claims."""
-        found, plan, wanted = [], self.whole, setup in self.plan.setups
-        for seed in plan.every_seed:
-            for arm in plan.arms(setup):
-                out = plan.run(setup, arm, seed).out
-                if (setup, out) not in self._read and summary_of(out) is not None:
-                    awaited = self.plan.elsewhere(setup, arm, seed).values() if wanted else ()
-                    if not all(job.ended or job in self.queue.failed for job in awaited):
-                        continue
-                    others = plan.elsewhere(setup, arm, seed)
-                    places = {name: job.out for name, job in others.items() if job.ended}
-                    self._read[setup, out] = decided.ended(
-                        *(out, arm, seed), plan.claims(setup), places
-                    )
-                if (setup, out) in self._read:
-                    found.append(self._read[setup, out])
+        """The runs of a set-up that have ended, of every seed that has a folder.
+
+        Each is read once for the set-up's claims; again while a further evaluation is to come.
+        """
+        plan, found, wanted = self.plan.whole, [], setup in self.plan.setups
+        begun = [(seed, arm) for arm in plan.arms(setup) for seed in plan.begun(setup, arm)]
+        for seed, arm in sorted(begun, key=lambda each: each[0]):
+            out = plan.run(setup, arm, seed).out
+            if (known := self._read.get((setup, out))) is not None:
+                found.append(known)
+            elif summary_of(out) is not None:
+                others = plan.elsewhere(setup, arm, seed)
+                places = {name: job.out for name, job in others.items() if job.ended}
+                run = decided.ended(out, arm, seed, plan.claims(setup), places)
+                found.append(run)
+                awaited = self.plan.elsewhere(setup, arm, seed).values() if wanted else ()
+                if all(job.ended or job in self.queue.failed for job in awaited):
+                    self._read[setup, out] = run
         return found
 
     def verdicts(self) -> ClaimVerdicts:
         """Of all claims, in the order of the file."""
-        plan = self.whole
+        plan = self.plan.whole
         runs = {name: self.ended(name) for name in plan.setups}
-        untried = dict(self.trial.untried)
+        untried = {**self.refused, **self.trial.untried}
         for each in plan.paper.claims:
             if not each.cannot and each.setup not in plan.setups:
                 lacking = f"it has no set-up at the scale {plan.scale}"
@@ -129,6 +135,17 @@ class Deciding:
             *(plan.paper.paper, plan.scale, findings, runs, about, typed, failed),
             made([each for found in runs.values() for each in found]),
         )
+
+    @cached_property
+    def refused(self) -> Mapping[str, Untried]:
+        """The set-ups of other commands whose checks speak against them: they stay refused."""
+        found, plan = {}, self.plan.whole
+        for name in plan.setups.keys() - self.plan.setups.keys():
+            begun = sorted({seed for arm in plan.arms(name) for seed in plan.begun(name, arm)})
+            told = (replace(plan, first=first).problem(name) for first in (plan.first, *begun))
+            if why := next((each for each in told if each is not None), None):
+                found[name] = Untried(CANNOT, why)
+        return found
 
     def write(self) -> ClaimVerdicts:
         """Writes the page and the figures as they stand."""
@@ -157,6 +174,22 @@ class Deciding:
         known = {out for _, out in self._read} | {job.out for job in self.queue.failed}
         open_ones = sum(job.out not in known and not job.ended for job in jobs)
         return open_ones * self.queue.length / self.queue.workers
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """A lock on the folder, which ends with its process: two queues would run the same jobs."""
+    with clear_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / LOCK).open("a")
+    with file:
+        try:
+            hold(file)
+        except BlockingIOError:
+            raise UserError(
+                f"another `workup claims` works in {folder}; wait for it, or choose another --out"
+            ) from None
+        yield
 
 
 def made(runs: Sequence[Ended]) -> Mapping[str, Any]:

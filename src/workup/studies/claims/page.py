@@ -31,7 +31,7 @@ from workup.report.tables import chance, gap_text, signed
 from workup.runs.words import DASH, duration, number
 from workup.studies.base.result import Result, Section
 from workup.studies.claims import AREA, TRAINED, Claim, ScaleName
-from workup.studies.claims.decided import OWN, ClaimFinding, Ended
+from workup.studies.claims.decided import FEWEST, OWN, ClaimFinding, Ended, counted
 from workup.studies.claims.figures import FIGURES
 
 if TYPE_CHECKING:
@@ -122,17 +122,19 @@ class ClaimVerdicts(Result):
 
     def notes(self) -> Sequence[str]:
         told = []
-        if self.have:
-            chance = number("accuracy", wrong_by_chance(len(self.have)))
+        if enough := sum(each.enough for each in self.have):
+            chance = number("accuracy", wrong_by_chance(enough))
             told.append(
-                f"{len(self.have)} claims have a figure. If nothing differed, {chance} of them "
-                "would be held by chance, and as many refuted."
+                f"Claims with a figure of at least {FEWEST} seeds: {enough}. If nothing differed, "
+                f"{chance} of them would be held by chance, and as many refuted; more where seeds "
+                "were added because of a verdict."
             )
-        if any(rising(each) for each in self.have):
+        if any(rising(each)[0] for each in self.have):
             told.append(
                 "A verdict on runs that were still rising is about policies that had not finished "
                 "learning."
             )
+        told += [f"{each.claim.id}: {each.reason}" for each in self.have if each.reason]
         return [*told, *(f"{name} failed: {why}" for name, why in self.failed.items())]
 
     def as_json(self) -> dict[str, Any]:
@@ -155,7 +157,7 @@ class ClaimVerdicts(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """The findings as JSON values, those with a figure with their adjusted p as well."""
-        chances = adjusted([each.difference.p for each in self.have if each.difference])
+        chances = adjusted([each.p for each in self.have])
         known = dict(zip((each.claim.id for each in self.have), chances, strict=True))
         found = {name: None if math.isnan(p) else p for name, p in known.items()}
         return [row(each) | {"adjusted_p": found.get(each.claim.id)} for each in self.findings]
@@ -164,7 +166,7 @@ class ClaimVerdicts(Result):
 CAPTION = (
     "The difference that a claim is about, in the direction in which the paper expects it to be "
     "above 0, with its 95 % interval over patients and seeds (of whole runs: over seeds). The band "
-    "is the margin, within which differences count as none. A diamond is what the paper reports, "
+    "is the margin, below which a difference is called small. A diamond is what the paper reports, "
     "if its measure is ours."
 )
 
@@ -182,7 +184,7 @@ def row(found: ClaimFinding) -> dict[str, Any]:
         "verdict": found.verdict,
         "reason": found.reason,
         "difference": gap.as_json() if gap else None,
-        "detectable": None if found.need is None else found.need * found.target,
+        "detectable": found.detectable,
         "ours": found.ours,
         "theirs": found.theirs,
         "by_seed": {str(seed): value for seed, value in (found.each or {}).items()},
@@ -192,7 +194,7 @@ def row(found: ClaimFinding) -> dict[str, Any]:
 
 def decided(found: Sequence[ClaimFinding]) -> Sheet:
     """The claims with their verdicts."""
-    chances = adjusted([each.difference.p for each in found if each.difference])
+    chances = adjusted([each.p for each in found])
     rows = []
     for each, p in zip(found, chances, strict=True):
         claim, gap = each.claim, each.difference
@@ -203,11 +205,11 @@ def decided(found: Sequence[ClaimFinding]) -> Sheet:
                 claim.id,
                 each.verdict,
                 gap_text(name, gap),
-                DASH if each.need is None else number(name, each.need * each.target),
+                DASH if each.detectable is None else number(name, each.detectable),
                 DASH if (paper := towards(claim)) is None else signed(name, paper),
                 f"{number(name, each.ours)}, {number(name, each.theirs)}",
                 str(gap.seeds),
-                f"{rising(each)} of {sum(n for _, n in (each.rising or {}).values())}",
+                rising_text(*rising(each)),
                 DASH if math.isnan(p) else chance(p),
             )
         )
@@ -217,7 +219,7 @@ def decided(found: Sequence[ClaimFinding]) -> Sheet:
     )
     note = (
         "Detectable: the true difference that these seeds and patients find with power .8. "
-        "Adjusted p: Benjamini and Hochberg, over these claims."
+        f"Adjusted p: Benjamini and Hochberg, over these claims. Both from {FEWEST} seeds on."
     )
     return Sheet(headings, rows, "Verdicts", note, words=2)
 
@@ -264,16 +266,26 @@ def side_text(claim: Claim) -> str:
     return f"{title}{where}: {claim.better} − {than}{other}"
 
 
-def rising(found: ClaimFinding) -> int:
-    """How many of the compared runs were still rising at their end."""
-    return sum(count for count, _ in (found.rising or {}).values())
+def rising(found: ClaimFinding) -> tuple[int, int]:
+    """How many of the compared runs were still rising, and of how many this can be told."""
+    counts = (found.rising or {}).values()
+    return sum(count for count, _ in counts), sum(told for _, told in counts)
+
+
+def rising_text(count: int, told: int) -> str:
+    """ "2 of 5"; a dash where it can be told of none: no reward drove them, or for too few steps"""
+    return f"{count} of {told}" if told else DASH
 
 
 def arms(runs: Sequence[Ended]) -> dict[str, Any]:
-    """Arm → its mean figures over seeds, those of each seed, and how many were still rising."""
+    """Arm → its mean figures over seeds, those of each seed, and how many were still rising.
+
+    The last is None where it can be told of none.
+    """
     found: dict[str, Any] = {}
     for arm in dict.fromkeys(run.arm for run in runs):
         own = [run for run in runs if run.arm == arm]
+        count, told = counted(own)
         figures = {
             name: {
                 str(run.seed): mean
@@ -285,7 +297,7 @@ def arms(runs: Sequence[Ended]) -> dict[str, Any]:
         found[arm] = {
             "seeds": [run.seed for run in own],
             "by_seed": {name: each for name, each in figures.items() if each},
-            "rising": sum(run.rising for run in own),
+            "rising": count if told else None,
             "seconds": fmean(run.seconds for run in own),
         }
     return found
@@ -301,7 +313,7 @@ def levels(runs: Sequence[Ended]) -> Sheet:
                 arm,
                 *(number(name, means.get(name)) for name in OWN),
                 str(len(entry["seeds"])),
-                str(entry["rising"]),
+                DASH if entry["rising"] is None else str(entry["rising"]),
                 duration(entry["seconds"]),
             )
         )
@@ -344,7 +356,7 @@ def colour(found: ClaimFinding) -> str:
     """The colour of a verdict."""
     if found.verdict.startswith(Decision.HELD):
         return "s2"
-    return "s1" if found.verdict == Decision.REFUTED else "muted"
+    return "s1" if found.verdict.startswith(Decision.REFUTED) else "muted"
 
 
 @figure

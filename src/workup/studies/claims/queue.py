@@ -24,6 +24,7 @@ from workup.studies.claims import meaning
 
 PROGRAM = "import sys; from workup.cli.app import main; sys.argv[0] = 'workup'; main()"
 POLL = 0.2  # seconds between two looks at the processes
+EVALUATE = "evaluate"
 PATIENCE = 10.0  # seconds that a run has to end by itself, before it is killed
 
 
@@ -66,18 +67,29 @@ class ClaimRun:
     def refuse_another(self) -> None:
         """Raises UserError where the folder has a run that was begun with other words.
 
-        Folders may have moved since: where it lies and what it began with are not compared.
+        So it does for the evaluation of an older run than the one that is there now. Folders may
+        have moved since: where it lies and what it began with are not compared.
         """
-        if self.verb != "train" or not (self.out / "config.yaml").exists():
+        if not (self.out / "config.yaml").exists():
             return
         with Run.open(self.out) as run:
-            _, verb, *typed = shlex.split(str(run.versions["command"]))
-        (method, then), (wanted, now) = meaning(typed), meaning(self.words)
-        kept, new = ({**each, "--out": "", "--policy": ""} for each in (then, now))
-        if (verb, method, kept) != (self.verb, wanted, new):
+            verb, typed = _typed(run)
+        if (verb, _compared(verb, typed)) != (self.verb, _compared(self.verb, self.words)):
             raise UserError(
                 f"{self.out} was begun with other words ({shlex.join(typed)}); choose another --out"
             )
+        if self.verb == EVALUATE:
+            self._refuse_older(run.started)
+
+    def _refuse_older(self, started: str) -> None:
+        """Raises UserError where the trained run is gone, or was begun after its evaluation."""
+        trained = Path(self.words[0])
+        there = (trained / "config.yaml").exists()
+        if there:
+            with Run.open(trained) as run:
+                there = run.started <= started
+        if not there:
+            raise UserError(f"{self.out} evaluates another run than {trained} has now; remove it")
 
     def command(self) -> tuple[str, ...]:
         """The words behind `workup`: they begin the run, or go on with it."""
@@ -91,15 +103,40 @@ class ClaimRun:
         return next((line for line in reversed(lines) if line.strip()), "it said nothing")
 
 
+def _typed(run: Run) -> tuple[str, list[str]]:
+    """The verb and the words behind it that began a run. Raises DamagedError."""
+    said = run.versions.get("command")
+    try:
+        _, verb, first, *rest = shlex.split(said if isinstance(said, str) else "")
+    except ValueError:
+        raise DamagedError(
+            f"{run.path / 'versions.json'}: its 'command' is not what begins a run ({said!r}); "
+            "restore it from a copy, or remove the run"
+        ) from None
+    return verb, [first, *rest]
+
+
+def _compared(verb: str, words: Sequence[str]) -> tuple[str, Mapping[str, str]]:
+    """What two runs have to have in common: neither their folder nor that of their policy."""
+    first, settings = meaning(words)
+    return "" if verb == EVALUATE else first, {**settings, "--out": "", "--policy": ""}
+
+
 def summary_of(folder: Path) -> Mapping[str, Any] | None:
     """The summary of a run that has ended; None while it has not.
 
-    Raises DamagedError for a folder that holds something else.
+    Raises DamagedError for a folder that holds something else, such as a suite's.
     """
     if not (folder / "config.yaml").exists():
         return None
     with Run.open(folder) as run:
-        return run.summary or None
+        summary = run.summary
+    if summary and summary.get("seconds") is None:
+        raise DamagedError(
+            f"{folder / 'summary.json'}: it does not say how many seconds the run took; restore it "
+            "from a copy, or remove the run"
+        )
+    return summary or None
 
 
 @dataclass

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from workup.core.errors import UserError
+from workup.runs import Run
 from workup.studies.claims import Claim, Paper, ScaleName, Setup, checks, meaning
 from workup.studies.claims.decided import CANNOT, FEWEST, NOT_RUN, Untried
-from workup.studies.claims.queue import ClaimRun, Queue
+from workup.studies.claims.queue import EVALUATE, ClaimRun, Queue
 
 BOUNDS = 3
 """Seeds of the bounds, at most: no claim compares them."""
@@ -43,6 +45,11 @@ class ClaimsPlan:
     most: int = 0
     more: tuple[str, ...] = ()
     chosen: tuple[Claim, ...] = ()
+
+    @cached_property
+    def whole(self) -> ClaimsPlan:
+        """The plan with the claims that are not chosen: a folder's page has their runs as well."""
+        return replace(self, chosen=())
 
     @property
     def setups(self) -> Mapping[str, Setup]:
@@ -81,7 +88,7 @@ class ClaimsPlan:
         words = self.paper.setups[setup].scales[self.scale].start
         if not words:
             return None
-        out = self.folder / setup / START
+        out = self.folder / setup / (f"{START}-{self.first}" if self.first else START)
         typed = (*shlex.split(words), f"seed={self.first}", *self.more, "steps=0")
         return ClaimRun(out, typed, f"{setup} {START}")
 
@@ -97,16 +104,29 @@ class ClaimsPlan:
 
     def run(self, setup: str, arm: str, seed: int) -> ClaimRun:
         """One arm with one seed: the run of the first set-up that trains just this."""
-        wanted = meaning(self.words(setup, arm, seed))
-        owner, name = next(
-            (each, other)
-            for each, its in self.paper.setups.items()
-            if self.scale in its.scales
-            for other in its.commands(self.scale)
-            if meaning(self.words(each, other, seed)) == wanted
-        )
+        owner, name = self._owners[setup, arm]
         out = self.folder / owner / f"{name}-{seed}"
         return ClaimRun(out, self.words(owner, name, seed), f"{owner} {seed}")
+
+    @cached_property
+    def _owners(self) -> Mapping[tuple[str, str], tuple[str, str]]:
+        """(set-up, arm) → the first ones that train the same, whatever the seed."""
+        known: dict[str, tuple[str, str]] = {}
+        found = {}
+        for setup, its in self.paper.setups.items():
+            for arm in its.commands(self.scale) if self.scale in its.scales else ():
+                method, settings = meaning(self.words(setup, arm, self.first))
+                same = repr((method, sorted(settings.items())))
+                found[setup, arm] = known.setdefault(same, (setup, arm))
+        return found
+
+    def begun(self, setup: str, arm: str) -> list[int]:
+        """The seeds of this arm that have a folder, whichever command began them."""
+        out = self.run(setup, arm, self.first).out
+        own = f"{out.name.rpartition('-')[0]}-"
+        folders = (each for each in out.parent.glob(f"{own}*") if each.is_dir())
+        seeds = (each.name.removeprefix(own) for each in folders)
+        return sorted(int(seed) for seed in seeds if seed.isascii() and seed.isdecimal())
 
     def words(self, setup: str, arm: str, seed: int) -> tuple[str, ...]:
         """What is typed behind `workup train`, but for the folder."""
@@ -130,7 +150,7 @@ class ClaimsPlan:
                 self.folder / setup / ELSEWHERE / place / f"{arm}-{seed}",
                 (str(trained.out), *shlex.split(places[place])),
                 trained.kin,
-                "evaluate",
+                EVALUATE,
             )
             for place in sorted(wanted)
         }
@@ -142,15 +162,39 @@ class ClaimsPlan:
 
     def checks(self, setup: str) -> list[ClaimRun]:
         """The short trainings that tell whether the set-up could show anything."""
-        folder = self.folder / setup / CHECKS
         return [
             ClaimRun(
-                folder / arm,
+                self._check(setup, arm),
                 checks.words(self.words(setup, arm, self.first)),
                 f"{setup} {self.first}",
             )
-            for arm in checks.arms(self.setups[setup])
+            for arm in self.paper.setups[setup].tried
         ]
+
+    def _check(self, setup: str, arm: str) -> Path:
+        """The folder of an arm's check: older versions had no seed in its name."""
+        older = self.folder / setup / CHECKS / arm
+        if (older / "config.yaml").exists():
+            with Run.open(older) as run:
+                if run.seed == self.first:
+                    return older
+        return older.with_name(f"{arm}-{self.first}")
+
+    def problem(self, setup: str) -> str | None:
+        """Why its checks speak against a set-up; "" where they do not, None while they are run.
+
+        Raises UserError for a check that the file asks for and that cannot be made.
+        """
+        tried = self.checks(setup)
+        if not all(job.ended for job in tried):
+            return None
+        chosen = self.paper.setups[setup]
+        try:
+            return checks.problem(
+                chosen, {arm: job.out for arm, job in zip(chosen.tried, tried, strict=True)}
+            )
+        except UserError as error:
+            raise UserError(f"setup {setup}: {error}") from None
 
 
 @dataclass
@@ -185,28 +229,27 @@ class ClaimTrial:
             self._batch([(name, min(most, self.seeds[name] + self.queue.workers))])
 
     def _every_job(self) -> Iterator[ClaimRun]:
-        for name in self.plan.setups:
-            yield from self.plan.before(name)
-            yield from self.plan.jobs(name, self.plan.every_seed)
+        """Whatever the page shows: every set-up's, of every seed that has a folder."""
+        plan = self.plan.whole
+        for name in plan.setups:
+            yield from plan.before(name)
+            for arm in plan.arms(name):
+                for seed in {*plan.begun(name, arm), *plan.every_seed}:
+                    yield plan.run(name, arm, seed)
+                    yield from plan.elsewhere(name, arm, seed).values()
 
     def _check(self) -> None:
         setups = self.plan.setups
         starts = [job for name in setups if (job := self.plan.start(name))]
         self.queue.run(starts, self.told)
         self.queue.run([job for name in setups for job in self.plan.checks(name)], self.told)
-        for name, setup in setups.items():
-            before = self.plan.before(name)
-            lost = [job for job in before if job in self.queue.failed]
+        for name in setups:
+            lost = [job for job in self.plan.before(name) if job in self.queue.failed]
             if lost:
                 reason = f"{lost[0].name} failed: {self.queue.failed[lost[0]]}"
                 self.untried[name] = Untried(NOT_RUN, reason)
-            elif all(job.ended for job in before):
-                try:
-                    why = checks.problem(setup, self.plan.folder / name / CHECKS)
-                except UserError as error:
-                    raise UserError(f"setup {name}: {error}") from None
-                if why:
-                    self.untried[name] = Untried(CANNOT, why)
+            elif why := self.plan.problem(name):
+                self.untried[name] = Untried(CANNOT, why)
         self.looked()
 
     def _batch(self, wanted: Sequence[tuple[str, int]]) -> None:

@@ -1,7 +1,8 @@
 """Names of examinations, and what a result says: read from the words alone.
 
 One examination has many names: "CK 7", "CK7", "cytokeratin 7 (CK7) immunostain". They are compared
-by their `key`. The pathology wing's synonyms hold everywhere; a base adds its own.
+by their `key`. The pathology wing's synonyms hold everywhere; a base adds its own. Orders and their
+judge read by the same rules.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from workup.cases.catalogue import built_in
+from workup.cases.clinic.pathology import Marker
 from workup.core.text import normalise
 
 LONGEST = 300
@@ -29,6 +31,15 @@ _METHOD_WORDS = (
     "stains status test testing tests the with"
 )
 _METHODS = frozenset(_METHOD_WORDS.split())
+# Words that name no examination where a judge finds nothing else: an order of a method alone.
+_BROAD_WORDS = (
+    "additional an analysis any assay at fish form from gene genes genetic histochemical "
+    "histochemistry hybridization immunostaining in kind molecular more ngs or pcr situ some "
+    "special studies study to type various workup"
+)
+_BROAD = _METHODS | frozenset(_BROAD_WORDS.split())
+_KIND_WORDS = "a fusion fusions mutation mutations rearrangement rearrangements sequencing"
+_KINDS = frozenset(_KIND_WORDS.split())
 _HAN_METHODS = re.compile("免疫组织化学|免疫组化|染色|检测|检查|抗体|标记物|标记|等|的")
 _GREEK = {
     "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "κ": "kappa", "λ": "lambda", "μ": "mu"
@@ -113,7 +124,8 @@ def read(request: str, known: Callable[[str], bool]) -> list[Named]:
         inside = place % 2 == 1
         parts = [
             Named(" ".join(part.split()), known(form))
-            for part in _SEPARATORS.split(piece[1:-1] if inside else piece)
+            for whole in _SEPARATORS.split(piece[1:-1] if inside else piece)
+            for part in _members(whole, known)
             if (form := key(part))
         ]
         if inside and named:
@@ -123,6 +135,43 @@ def read(request: str, known: Callable[[str], bool]) -> list[Named]:
         for part in parts:
             found.setdefault(synonyms(key(part.name))[0], part)
     return list(found.values())[:MOST]
+
+
+def _members(name: str, known: Callable[[str], bool]) -> list[str]:
+    """What "CK7/CK20" names: both, where both are known and there is nothing of the whole name."""
+    members = name.split("/")
+    several = not known(key(name)) and all(known(key(each)) for each in members)
+    return members if several else [name]
+
+
+@cache
+def _markers() -> Mapping[str, Marker]:
+    """The wing's markers by the keys of their names and questions."""
+    return {
+        key(name): marker
+        for marker in reversed(built_in().examinations)
+        for name in (marker.name, *marker.synonyms, marker.item.question)
+    }
+
+
+def stains(order: str) -> tuple[Marker, ...] | None:
+    """The stains and molecular tests of the pathology wing that an order names, each once.
+
+    None if it names anything else; empty if it names only a method. It is read as `read` does;
+    beside the name of a marker further words of a method may stand: "HER2 FISH" is HER2.
+    """
+    markers = _markers()
+    found: dict[str, Marker] = {}
+    for named in read(order, markers.__contains__):
+        form = key(named.name)
+        if not named.known:
+            rest = [word for word in normalise(named.name).split() if word not in _BROAD]
+            form = "" if _KINDS.issuperset(rest) else key(" ".join(rest))
+        if form and form not in markers:
+            return None
+        if form:
+            found.setdefault(markers[form].name, markers[form])
+    return tuple(found.values())
 
 
 def positive(result: str) -> bool | None:
