@@ -333,7 +333,7 @@ def test_shares_are_exact_nested_and_lose_nothing(
 
 def test_a_share_hides_what_the_presentation_alone_states_and_tells_it_at_one() -> None:
     knee, fever = Fact("g1", "", "His knee is painful."), Fact("f1", "", "He has asthma and fever.")
-    told = "A man of 21 years. The knee is painful.\n\n他发热三天。"
+    told = "A man of 21 years. The knee is painful. 他发热三天。"
     case = Case("c", told, Truth("Asthma", facts=(fever,)), given=(knee,))
     alone = ("A man of 21 years.", "他发热三天。")
     whole, nothing = partial(case, 1.0), partial(case, 0.0)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 
-from workup.cases.findings import sentences
 from workup.core.case import Case, Fact, Source
 from workup.core.draws import seed_key
 from workup.core.errors import UserError
@@ -17,6 +17,7 @@ from workup.environments.base.lexical import stems
 from workup.environments.base.withheld import withheld
 
 STATED = 0.6  # of a sentence's word stems, from which on the facts state it
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+|(?<=[。！？])")  # where one ends
 LOOKED_AT = 20  # training cases
 
 
@@ -50,7 +51,7 @@ def partial(case: Case, share: float, seed: int = 0) -> Case:
 def _unstated(case: Case) -> list[Fact]:
     """The sentences of the presentation of whose word stems the facts have less than STATED."""
     known = stems(" ".join(fact.text for fact in case.all_facts))
-    every = [(sentence, stems(sentence)) for sentence in sentences(case.presentation)]
+    every = [(part.strip(), stems(part)) for part in _SENTENCE.split(case.presentation)]
     return [
         Fact(f"presentation:{number}", "", sentence)
         for number, (sentence, words) in enumerate(every, start=1)

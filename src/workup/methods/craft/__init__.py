@@ -77,16 +77,16 @@ def stages(settings: Settings, environment: Environment) -> Sequence[Stage]:
     if settings.variant not in ("crit", "crit+aux"):
         return warm_then_grpo(settings, reward)
     parted = isinstance(environment, Encounter) and environment.share is not None
-    return warm_then_grpo(settings, reward, _need_all_weights if parted else need_weights)
 
+    def fits(case: Case) -> None:
+        if parted and any(fact.weight is None for fact in case.all_facts):
+            raise UserError(
+                f"case '{case.id}': environment.share hides facts of the presentation, which have "
+                "no criticality weight: leave it out, or take reward.variant=info-recall"
+            )
+        need_weights(case)
 
-def _need_all_weights(case: Case) -> None:
-    """`need_weights` where a share of the facts is told, so that given ones are hidden too."""
-    if any(fact.weight is None for fact in case.all_facts):
-        raise UserError(
-            f"case '{case.id}': environment.share hides facts of the presentation, which have no "
-            "criticality weight: leave it out, or take reward.variant=info-recall"
-        )
+    return warm_then_grpo(settings, reward, fits)
 
 
 def R(CR: float, acc: float, t: int, T: int, α: float, β: float, λ: float) -> float:
