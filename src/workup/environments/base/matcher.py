@@ -91,13 +91,18 @@ _ASKED_KIN = re.compile(
 _TOLD_KIN = re.compile(rf"\b(?:famil|relative|heredit|inherit|{_KIN})", re.IGNORECASE)
 # A fact about somebody else: "My mother had breast cancer." It is no answer about the patient. One
 # that somebody else noticed is the patient's, and so is one that a parent says of a child.
+_NOTICING = r"(?:\w{1,20} )?(?:notic|noted|concerned|observed|worried|brought)"
 _OF_KIN = re.compile(
-    rf"\b(?:my|his|her|their|patient['’]s) (?:[\w-]{{1,20}} )?{_KIN}"
+    rf"(?:\b(?:my|his|her|their|patient['’]s) (?:[\w-]{{1,20}} )?{_KIN}"
+    rf"(?: and (?:[\w-]{{1,20}} ){{0,2}}{_KIN})?(?: both)?"
     r" (?:had|has|have|was|is|were|are|died|suffer)"
-    r"(?! (?:\w{1,20} )?(?:notic|noted|concerned|observed|worried|brought))"
+    rf"|(?:^|[.:] )(?:both |no |the (?!son|daughter|child|kid))?(?:{_KIN}|relatives?\b)"
+    rf" (?:had|has|have|died))(?! {_NOTICING})"
+    rf"|\b(?:has|have|had) (?:an?|one|two|three) (?:[\w-]{{1,20}} )?{_KIN} (?:with|who)\b"
     r"|(?<!personal or )(?<!personal and )\bfamily history\b",
     re.IGNORECASE,
 )
+_BY_KIN = re.compile(rf"\b{_KIN} (?:{_NOTICING}|says?\b|said\b|reports?\b)", re.IGNORECASE)
 _BY_PARENT = re.compile(
     r"^(?:[^:]{0,80}: )?(?:(?:the|his|her) )?(?:patient['’]s )?(?:mother|father|parents?)\b"
     r"|\bbrought\b.{0,80}\bby (?:his|her|the) (?:mother|father|parents?)\b",
@@ -239,10 +244,12 @@ class Matcher:
         self._whole = {
             normalise(wording): Match((item,), NAME) for wording, item in reversed(plain)
         }
+        called: dict[str, dict[str, Item]] = {}
         for wording, item in also:
-            known = self._whole.setdefault(normalise(wording), Match((), SYNONYM))
-            if known.step == SYNONYM and item not in known.items:
-                self._whole[normalise(wording)] = Match((*known.items, item), SYNONYM)
+            if (form := normalise(wording)) not in self._whole:
+                called.setdefault(form, {})[item.name] = item
+        for form, own in called.items():
+            self._whole[form] = Match(tuple(own.values()), SYNONYM)
         self._whole.pop("", None)
         self._joined = {form.replace(" ", ""): found for form, found in self._whole.items()}
         also = [(each, item) for each, item in also if " " not in each or len(words(each)) > 1]
@@ -252,12 +259,12 @@ class Matcher:
         asked = [(item.question, item) for item in items]
         self._stemmed = Lexicon([*names, *(w for w, _ in [*asked, *also])], stems)
         self._owners = [*items, *(item for _, item in [*asked, *also])]
-        self._same: dict[frozenset[str], Match] = {}
+        same: dict[frozenset[str], tuple[str, dict[str, Item]]] = {}
         for place, item in enumerate(self._owners):
             if entry := self._stemmed.entries[place]:
                 step = SHARED if place < 2 * len(items) else SYNONYM
-                known = self._same.setdefault(entry, Match((), step))
-                self._same[entry] = Match((*known.items, item), known.step)
+                same.setdefault(entry, (step, {}))[1][item.name] = item
+        self._same = {words: Match(tuple(own.values()), step) for words, (step, own) in same.items()}
         said = [(item.name, item.question, *own) for item, own in zip(items, synonyms, strict=True)]
         self._said = dict(zip(names, map(" ".join, said), strict=True))
         self._near = meaning and meaning.index(
@@ -278,7 +285,7 @@ class Matcher:
             return whole
         if reasons := list(_REASON.finditer(request)):
             last = request[: reasons[-1].start()] + request[reasons[-1].end() :]
-            for ordered in (last, _REASON.sub(" ", request)):
+            for ordered in (_REASON.sub(" ", request), last):
                 found = self._by_words(ordered)
                 if found.items and all(item.kind is not Kind.HISTORY for item in found.items):
                     return found
@@ -316,7 +323,7 @@ class Matcher:
         """
         held, count = self._stemmed.held(asked), len(self._items)
         named = self._named.named(asked) or most_words([pair for pair in held if pair[1] < count])
-        inside = [stems(self._items[index].name) for index in named]
+        inside = {stems(self._items[index].name) for index in named}
         more = [
             (entry, index)
             for entry, index in held
@@ -406,7 +413,7 @@ class FactMatcher:
             fact
             for fact in found
             if _alike(request, wording := f"{fact.item}: {fact.text}")
-            and not (_of_kin(wording) if own else not (_of_kin(wording) or "amily" in wording))
+            and not (_of_kin(wording) if own else _BY_KIN.search(wording))
         ]
 
 
