@@ -36,10 +36,12 @@ _HAN_ASKING = re.compile(
 # Words that together are another thing: who asks for hay fever does not ask for fever.
 _ONE_THING = re.compile(
     r"\b(?:(?:yellow|hay|scarlet|rheumatic|dengue|typhoid|glandular) fever|x rays?|pet (?:scan|ct)"
-    r"|pale stools?|stools? pale|sleep apno?ea|ha?emoglobin (?:a1c|electrophoresis)|glyc(?:at|osylat)ed ha?emoglobin)\b"
+    r"|pale stools?|stools? pale|sleep apno?ea|ha?emoglobin (?:a1c|electrophoresis)"
+    r"|glyc(?:at|osylat)ed ha?emoglobin)\b"
 )
 _BRITISH = re.compile(r"\boe(?=dema|soph|str)")
 _MEDICINE = re.compile(r"\bmedications?\b")  # its stem is that of "medical"
+_ABDOMEN = re.compile(r"\babdomen\b")  # its stem is not that of "abdominal"
 # Shorter words are matched exactly: one letter apart is another laboratory value (T3, T4; WBC,
 # RBC).
 _SPELLED = 5
@@ -49,7 +51,7 @@ _SPELLED = 5
 def content(text: str) -> tuple[str, ...]:
     """The content words of `text` in normal form, in their order."""
     form = _BRITISH.sub("e", _HAN.sub(_pairs, normalise(text)))
-    form = _MEDICINE.sub("medicine", form)
+    form = _ABDOMEN.sub("abdominal", _MEDICINE.sub("medicine", form))
     form = _ONE_THING.sub(lambda thing: thing[0].replace(" ", ""), form)
     return tuple(word for word in form.split() if word not in _STOPWORDS)
 

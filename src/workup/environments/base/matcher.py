@@ -58,10 +58,14 @@ _JOINED = re.compile(
     r"\b(?:or|and)\b|[/;&]|,(?![^,]*\b(?:do|does|did|have|has|had|is|are|was|were)\b)",
     re.IGNORECASE,
 )
-# What is taken is no laboratory value: "do you take magnesium?"
+# What is taken is no laboratory value, unless a test is: "do you take magnesium?"
 _TAKEN = re.compile(
     r"\b(?:do|does|did|are|is|have|has) (?:you|he|she|the patient) (?:\w{1,20} )?"
     r"(?:tak|us(?:e|ing)\b)",
+    re.IGNORECASE,
+)
+_TESTED = re.compile(
+    r"\b(?:tests?|levels?|samples?|blood(?! (?:pressure|sugar|thin)))\b|\byou\b.*\b(?:his|her)\b",
     re.IGNORECASE,
 )
 # Of a question for a free fact, what people do with a thing, how much and since when: words that no
@@ -141,10 +145,11 @@ _SPECIMENS = tuple(
 # A stain shows a protein in the tissue. Its gene, and the blood, are examined otherwise.
 _STAINED = re.compile("immunohistochem", re.IGNORECASE)
 _NOT_STAINED = re.compile(
-    r"\b(?:fish|pcr|mutat|rearrang|amplif|sequenc|fusion|transloc|deletion|flow cytom|serum|blood"
-    "|plasma)",
+    r"\b(?:fish|pcr|mutat|rearrang|amplif|sequenc|fusion|transloc|deletion|flow cytom|serum"
+    r"|blood(?! (?:vessel|cell))|plasma(?! cell))",
     re.IGNORECASE,
 )
+_STAIN = re.compile(r"\bimmuno(?:histo|stain|perox)|\bihc\b|\bstain", re.IGNORECASE)
 
 
 class Meaning:
@@ -264,7 +269,9 @@ class Matcher:
             if entry := self._stemmed.entries[place]:
                 step = SHARED if place < 2 * len(items) else SYNONYM
                 same.setdefault(entry, (step, {}))[1][item.name] = item
-        self._same = {words: Match(tuple(own.values()), step) for words, (step, own) in same.items()}
+        self._same = {
+            words: Match(tuple(own.values()), step) for words, (step, own) in same.items()
+        }
         said = [(item.name, item.question, *own) for item, own in zip(items, synonyms, strict=True)]
         self._said = dict(zip(names, map(" ".join, said), strict=True))
         self._near = meaning and meaning.index(
@@ -344,11 +351,13 @@ class Matcher:
         if _ASKED_KIN.search(own) and not _ASKED_KIN.search(request):
             return False
         if item.kind is Kind.LABORATORY and (
-            _TAKEN.search(request)
+            (_TAKEN.search(request) and not _TESTED.search(request))
             or any(each.search(request) and not each.search(said) for each in _SPECIMENS)
         ):
             return False
-        if _STAINED.search(item.question) and _NOT_STAINED.search(request):
+        if _STAINED.search(item.question) and (
+            _NOT_STAINED.search(request) and not _STAIN.search(request)
+        ):
             return False
         return _alike(request, said)
 
@@ -398,8 +407,9 @@ class FactMatcher:
             if groups:
                 return groups, step
         thing = _FAMILY.sub(" ", asked) if _ASKED_KIN.search(request) else asked
-        least = _CHINESE_COVERAGE if chinese(asked) else _FACT_COVERAGE
         for form in (_AROUND.sub(" ", thing), asked):
+            least = 1.0 if len(stems(form)) == 2 else _FACT_COVERAGE
+            least = _CHINESE_COVERAGE if chinese(asked) else least
             ranked = [self._facts[index] for _, index in self._words.coverage(form, least)]
             if told := self._about(request, ranked)[:_FACTS_PER_ANSWER]:
                 return [told], SHARED
