@@ -555,6 +555,7 @@ def test_another_fluid_and_the_family_are_not_the_patients_blood(
         *(("MYC rearrangement by FISH", "MYC rearrangement"), ("PSA of the cells", "PSA")),
         *(("CD138 (plasma cell marker)", "CD138"), ("CD34 blood vessel stain", "CD34")),
         *(("p53 mutation pattern by immunohistochemistry", "p53"), ("plasma CD138", "")),
+        *(("HER2 in situ hybridization", ""), ("EBER in situ hybridization", "EBER")),
     ],
 )
 def test_which_stain_is_meant(request_: str, item: str) -> None:

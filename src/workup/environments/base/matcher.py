@@ -145,8 +145,8 @@ _SPECIMENS = tuple(
 # A stain shows a protein in the tissue. Its gene, and the blood, are examined otherwise.
 _STAINED = re.compile("immunohistochem", re.IGNORECASE)
 _NOT_STAINED = re.compile(
-    r"\b(?:fish|pcr|mutat|rearrang|amplif|sequenc|fusion|transloc|deletion|flow cytom|serum"
-    r"|blood(?! (?:vessel|cell))|plasma(?! cell))",
+    r"\b(?:fish|pcr|ngs|hybridi[sz]|mutat|rearrang|amplif|sequenc|fusion|transloc|deletion"
+    r"|flow cytom|serum|blood(?! (?:vessel|cell))|plasma(?! cell))",
     re.IGNORECASE,
 )
 _STAIN = re.compile(r"\bimmuno(?:histo|stain|perox)|\bihc\b|\bstain", re.IGNORECASE)
