@@ -103,7 +103,7 @@ def test_curves_that_have_not_moved_are_not_called_equal(risen: float, verdict: 
     found = finding(claim(of_run="area", margin=0.05), every)
     assert found.verdict == verdict
     assert found.difference is not None
-    assert ("has not moved" in found.reason) == (risen == 0)
+    assert ("has moved by the margin" in found.reason) == (risen == 0)
     assert (f"one: {found.reason}" in verdicts(found).notes()) == (risen == 0)
 
 
@@ -418,3 +418,9 @@ def test_a_table_of_words_alone_is_printed() -> None:
     Sheet(("claim", "why"), [("one", "none at hand")], words=2).show(printed)
     assert isinstance(printed.file, io.StringIO)
     assert "none at hand" in printed.file.getvalue()
+
+
+def test_a_figure_of_the_run_has_its_own_measures() -> None:
+    assert claim(of_run="lead", measure="noise", than=0).written_as == "lead"
+    with pytest.raises(ValueError, match="no share 'questions'"):
+        claim(of_run="lead", measure="questions", than=0)

@@ -529,9 +529,10 @@ def decide(found: Crossed, margin: float, sign: int = 1) -> Decided:
 
 def _without_interval(found: Crossed, margin: float, sign: int) -> Decided:
     size = abs(found.mean)
-    if found.constant and size > margin:
+    beyond = size > margin + _ROUNDING * max(1.0, margin)
+    if found.constant and beyond:
         return Decided(_direction(found.mean, sign), False)
-    equal = (size == 0 and found.n > 1) or (found.constant and size < margin)
+    equal = (size == 0 and found.n > 1) or (found.constant and not beyond)
     return Decided(Decision.EQUAL if equal else Decision.UNDECIDED, equal)
 
 

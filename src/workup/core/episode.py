@@ -130,7 +130,8 @@ class Turn:
         """
         if self.observation.item:
             return "item", self.observation.item
-        return ("wording", normalise(self.action.content[0])) if self.action.content else None
+        asked = normalise("; ".join(self.action.content))
+        return ("wording", asked) if self.action.content else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -423,18 +423,15 @@ class FactMatcher:
             fact
             for fact in found
             if _alike(request, wording := f"{fact.item}: {fact.text}")
-            and not (_of_kin(wording) if own else _BY_KIN.search(wording))
+            and not (
+                _OF_KIN.search(of_patient(wording, wording)) if own else _BY_KIN.search(wording)
+            )
         ]
 
 
 def of_patient(request: str, presentation: str) -> str:
     """The request, in which "your son" is the patient where a parent has brought him."""
     return _CHILD.sub("the patient", request) if _BY_PARENT.search(presentation) else request
-
-
-def _of_kin(wording: str) -> bool:
-    """Whether a fact, as "item: text", is about a relative alone."""
-    return _OF_KIN.search(of_patient(wording, wording)) is not None
 
 
 def _terms(terms: TermSynonyms | None, name: str) -> tuple[str, ...]:

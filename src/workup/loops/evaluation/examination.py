@@ -329,7 +329,10 @@ async def scores_of(
         tuple(e for e, reason in zip(group, reasons, strict=True) if reason is None)
         for group, reasons in zip(batch, why, strict=True)
     )
-    scored = await reward(tuple(group for group in kept if group), instruments)
+    try:
+        scored = await reward(tuple(group for group in kept if group), instruments)
+    except RolloutError as error:  # it failed once more, where each episode alone did not
+        return [[reason or error for reason in reasons] for reasons in why]
     scores = iter([score for group in scored for score in group])
     return [[reason or next(scores) for reason in reasons] for reasons in why]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any, Literal
 
 from pydantic import Field
@@ -112,8 +113,9 @@ def paid_by(
     """The same in `world`, where the judges of `paying` decide about the pay."""
     weights = settings.weights()
     reward, settle = ranked_reward(paying, weights)
+    looked = cache(partial(fits, world, weights))  # the same for all cases
     reinforce = GrpoStage(
-        "grpo", reward, credit(settings), fits=lambda case: fits(world, weights), settle=settle
+        "grpo", reward, credit(settings), fits=lambda case: looked(), settle=settle
     )
     return SftStage("warm start", Teaching(focus=settings.focus).demonstrate), reinforce
 

@@ -215,6 +215,10 @@ class Claim(ClaimsPart):
         if self.of_run not in (names := (AREA, *FIGURES)):
             raise ValueError(f"{self.id}: {unknown('figure of a run', self.of_run, names)}")
         area = self.of_run == AREA
+        shares = () if area else FIGURES[self.of_run].measures
+        for measure in filter(None, (self.measure, self.than_measure)):
+            if shares and measure not in shares:
+                raise ValueError(f"{self.id}: {unknown('share', measure, shares)}")
         if (
             any(isinstance(each, str) and len(parted(each)) > 1 for each in self.sides)
             or any(each.place != TRAINED for each in self.compared)

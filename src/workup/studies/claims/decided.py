@@ -228,7 +228,7 @@ def finding(claim: Claim, runs: Iterable[Ended], untried: Untried | None = None)
     reason = ""
     still = claim.of_run == AREA and not any(_has_moved(claim, side) for side in sides)
     if decided == Decision.EQUAL and still:
-        reason = f"{claim.measure} has not moved by the margin on either side, beyond its noise"
+        reason = f"nothing tells that {claim.measure} has moved by the margin on either side"
         decided = CANNOT
     return ClaimFinding(claim, decided, found, ours, theirs, each, rising, reason)
 
@@ -296,7 +296,10 @@ def _one(
         return {seed: None if each in problems else each for seed, each in found.items()}
     played = {seed: run for seed, run in runs.items() if run.outcomes[of.place][measure][1]}
     if runs and not played:
-        raise UserError(f"nobody called '{of.place}' was evaluated in the runs of {of.arm}")
+        raise UserError(
+            f"nobody called '{of.place}' was evaluated in the runs of {of.arm}, nor has a further "
+            "evaluation of this name ended"
+        )
     return {seed: _kept(claim, run, of.place, measure) for seed, run in played.items()}
 
 

@@ -138,12 +138,12 @@ class Deciding:
 
     @cached_property
     def refused(self) -> Mapping[str, Untried]:
-        """The set-ups of other commands whose checks speak against them: they stay refused."""
+        """The set-ups of which a check speaks against them, whichever command made it."""
         found, plan = {}, self.plan.whole
-        for name in plan.setups.keys() - self.plan.setups.keys():
-            begun = sorted({seed for arm in plan.arms(name) for seed in plan.begun(name, arm)})
-            told = (replace(plan, first=first).problem(name) for first in (plan.first, *begun))
-            if why := next((each for each in told if each is not None), None):
+        for name in plan.setups:
+            firsts = sorted(plan.checked(name))
+            told = (replace(plan, first=first).problem(name) for first in firsts)
+            if why := next(filter(None, told), None):
                 found[name] = Untried(CANNOT, why)
         return found
 

@@ -21,11 +21,13 @@ class RunFigure:
     """`title` says what is compared, with {} for the measure.
 
     `of` takes the steps of a run that a reward drove, the outcomes of its trained policy, and the
-    measure's name. It returns NaN, or the reason, where the figure is undefined.
+    measure's name. It returns NaN, or the reason, where the figure is undefined. `measures` are
+    those that have it; all, if it names none.
     """
 
     title: str
     of: Callable[[Curve, Sequence[Outcome], str], float | str]
+    measures: Sequence[str] = ()
 
 
 def slope(curve: Curve, _: Sequence[Outcome], name: str) -> float:
@@ -71,7 +73,7 @@ FIGURES: Mapping[str, RunFigure] = {
     "fit": RunFigure("R² of the trend of {}", fit),
     "late deviation": RunFigure("deviation of {} in the last steps, in hundredths", late_deviation),
     "correlation": RunFigure("correlation of accuracy and {} over training", correlation),
-    "lead": RunFigure("coefficient of {} less the largest other one", lead),
+    "lead": RunFigure("coefficient of {} less the largest other one", lead, [*regression.SHARES]),
 }
 
 

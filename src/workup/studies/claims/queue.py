@@ -76,7 +76,8 @@ class ClaimRun:
             verb, typed = _typed(run)
         if (verb, _compared(verb, typed)) != (self.verb, _compared(self.verb, self.words)):
             raise UserError(
-                f"{self.out} was begun with other words ({shlex.join(typed)}); choose another --out"
+                f"{self.out} was begun with other words ({shlex.join(typed)}); remove it, or "
+                "choose another --out"
             )
         if self.verb == EVALUATE:
             self._refuse_older(run.started)

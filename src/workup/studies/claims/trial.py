@@ -128,6 +128,12 @@ class ClaimsPlan:
         seeds = (each.name.removeprefix(own) for each in folders)
         return sorted(int(seed) for seed in seeds if seed.isascii() and seed.isdecimal())
 
+    def checked(self, setup: str) -> set[int]:
+        """The first seeds whose checks of this set-up have a folder, of which some may be older."""
+        folder = self.folder / setup / CHECKS
+        named = (each.name.rpartition("-")[2] for each in folder.glob("*-*") if each.is_dir())
+        return {0, self.first, *(int(seed) for seed in named if seed.isdecimal())}
+
     def words(self, setup: str, arm: str, seed: int) -> tuple[str, ...]:
         """What is typed behind `workup train`, but for the folder."""
         command = self.paper.setups[setup].commands(self.scale, self.more)[arm]
