@@ -156,6 +156,17 @@ def test_orders_reach_what_the_record_holds_beside_the_listed_items() -> None:
     assert "not available" in replied(world, case, order("lipase"), BOXED)
 
 
+def test_an_order_that_two_free_facts_fit_brings_the_best() -> None:
+    facts = (
+        Fact("f1", "Blood work, hemoglobin", "The complete blood count shows a hemoglobin of 9."),
+        Fact("f2", "Blood work, leukocytes", "The complete blood count shows 12 leukocytes."),
+    )
+    case = Case("free", "A woman with belly pain.", Truth("cholecystitis", facts=facts))
+    world = open(Source("jsonl:x", (case,), (case,)), Settings(max_turns=2, department="any"))
+    told = replied(world, case, order("complete blood count"), BOXED)
+    assert [fact.text in told for fact in facts] == [True, False]
+
+
 @pytest.mark.parametrize("ordered", ["flu test", "hepatitis test", "lupus antibodies"])
 def test_a_listed_synonym_may_name_a_disease(ordered: str) -> None:
     source = open_source("clinic:full")

@@ -959,6 +959,26 @@ def test_what_an_order_brings_results_of_is_no_fabricated_examination() -> None:
 
 
 @pytest.mark.parametrize(
+    ("order", "named"),
+    [
+        ("BRAF mutation", ["BRAF V600E mutation"]),
+        ("MYC rearrangement by FISH", ["MYC rearrangement"]),
+        ("EBER in situ hybridization", ["EBER"]),
+        ("BRAF PCR", ["BRAF V600E mutation"]),
+        ("HER2 FISH", []),
+        ("HER2 by PCR", []),
+        ("HER2 NGS", []),
+        ("HER2 in situ hybridization", []),
+    ],
+)
+def test_what_is_judged_is_what_is_answered(order: str, named: list[str]) -> None:
+    world = evidence.open(PATHOLOGY, evidence.Settings(max_turns=2))
+    assert [marker.name for marker in stains(order) or ()] == named
+    done = run(world.examinations(PATHOLOGY.test[0], (order,), 0))[order]
+    assert done & {marker.name for marker in markers()} == set(named)
+
+
+@pytest.mark.parametrize(
     ("examination", "worth"),
     [
         ("CD1355", Worth.FABRICATED),

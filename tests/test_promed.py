@@ -644,6 +644,25 @@ def test_the_embedded_patient_answers_demonstrations_whoever_plays_later(
     assert made[0] == made[1]
 
 
+@pytest.mark.parametrize(
+    ("sentence", "stated"),
+    [
+        ("A 62-year-old man presents with severe chest pain in the left arm.", False),
+        ("A man presents with chest pain in the left arm, sweats and nausea.", False),
+        ("Severe chest pain and nausea in the left arm since 8 hours.", True),
+        ("Severe chest pain of the left arm today.", True),
+        ("Severe chest pain of the left arm, 9 of 10.", False),
+    ],
+)
+def test_what_one_fact_states_is_no_further_fact(sentence: str, stated: bool) -> None:
+    texts = ("Severe chest pain in the left arm.", "Nausea since 8 hours.", "Sweats.", "A man.")
+    facts = tuple(Fact(str(number), "", text) for number, text in enumerate(texts))
+    case = Case("x", sentence, Truth("flu", facts=facts))
+    assert [fact.text for fact in partial(case, 1).given if fact.text not in texts] == (
+        [] if stated else [sentence]
+    )
+
+
 def test_a_share_of_the_facts_told_at_the_outset_is_not_paid() -> None:
     told = partial(PNEUMONIA, 0.5, seed=1)
     episode = play(

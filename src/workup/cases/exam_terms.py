@@ -38,6 +38,8 @@ _BROAD_WORDS = (
     "special studies study to type various workup"
 )
 _BROAD = _METHODS | frozenset(_BROAD_WORDS.split())
+# Methods that show a gene or its product, but not as a stain does.
+_MOLECULAR = frozenset(("fish", "hybridization", "ngs", "pcr", "situ"))
 _KIND_WORDS = "a fusion fusions mutation mutations rearrangement rearrangements sequencing"
 _KINDS = frozenset(_KIND_WORDS.split())
 _HAN_METHODS = re.compile("免疫组织化学|免疫组化|染色|检测|检查|抗体|标记物|标记|等|的")
@@ -158,15 +160,19 @@ def stains(order: str) -> tuple[Marker, ...] | None:
     """The stains and molecular tests of the pathology wing that an order names, each once.
 
     None if it names anything else; empty if it names only a method. It is read as `read` does;
-    beside the name of a marker further words of a method may stand: "HER2 FISH" is HER2.
+    beside the name of a marker further words of a method may stand: "MYC rearrangement by FISH" is
+    that marker. A stain by FISH, in situ hybridization, NGS or PCR is something else: "HER2 FISH".
     """
     markers = _markers()
     found: dict[str, Marker] = {}
     for named in read(order, markers.__contains__):
         form = key(named.name)
         if not named.known:
-            rest = [word for word in normalise(named.name).split() if word not in _BROAD]
+            said = normalise(named.name).split()
+            rest = [word for word in said if word not in _BROAD]
             form = "" if _KINDS.issuperset(rest) else key(" ".join(rest))
+            if form in markers and not (markers[form].molecular or _MOLECULAR.isdisjoint(said)):
+                return None
         if form and form not in markers:
             return None
         if form:

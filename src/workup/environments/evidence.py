@@ -507,19 +507,19 @@ class EvidenceSeeking(Encounter):
         """
         if self.rages.refuses(case, order):
             whole = self.matcher.whole(order).items
-            return whole[0].name if whole else order
+            return whole[0].name if len(whole) == 1 else order
         if not self.rages.unread(case, order):
             return order
         names = [item.name for item in self.matcher.match(order).items]
         if not names:
             facts = [fact for fact in case.all_facts if fact.item not in self.matcher.names]
             groups, _ = self.matcher.facts(tuple(facts)).match(order)
-            names = list({fact.item: 0 for group in groups for fact in group})
+            names = list({group[0].item: 0 for group in groups if group})  # its best fact's
         if not names and self.interpreter is not None:
             listed = self.source.items
             chosen = await self.interpreter.chosen(order, [item.name for item in listed])
             names = [listed[place].name for place in chosen]
-        return names[0] or order if len(names) == 1 else order
+        return (names[0] or order) if len(names) == 1 else order
 
     def _later(self, case: Case, order: str, wording: EvidenceWording) -> str:
         """The reply to an order that this stage does not have; no name of a disease is repeated."""

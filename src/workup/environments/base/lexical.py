@@ -10,7 +10,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 from rapidfuzz import process
 from rapidfuzz.distance import Indel
@@ -35,22 +35,25 @@ _HAN_ASKING = re.compile(
 )
 # Words that together are another thing: who asks for hay fever does not ask for fever.
 _ONE_THING = re.compile(
-    r"\b(?:(?:yellow|hay|scarlet|rheumatic|dengue|typhoid|glandular) fever|x rays?|pet scan"
-    r"|sleep apno?ea|ha?emoglobin (?:a1c|electrophoresis)|glyc(?:at|osylat)ed ha?emoglobin)\b"
+    r"\b(?:(?:yellow|hay|scarlet|rheumatic|dengue|typhoid|glandular) fever|x rays?|pet (?:scan|ct)"
+    r"|pale stools?|stools? pale|sleep apno?ea|ha?emoglobin (?:a1c|electrophoresis)"
+    r"|glyc(?:at|osylat)ed ha?emoglobin)\b"
 )
 _BRITISH = re.compile(r"\boe(?=dema|soph|str)")
 _MEDICINE = re.compile(r"\bmedications?\b")  # its stem is that of "medical"
+_ABDOMEN = re.compile(r"\babdomen\b")  # its stem is not that of "abdominal"
 # Shorter words are matched exactly: one letter apart is another laboratory value (T3, T4; WBC,
 # RBC).
 _SPELLED = 5
 
 
-def content(text: str) -> list[str]:
+@lru_cache(maxsize=1 << 17)
+def content(text: str) -> tuple[str, ...]:
     """The content words of `text` in normal form, in their order."""
     form = _BRITISH.sub("e", _HAN.sub(_pairs, normalise(text)))
-    form = _MEDICINE.sub("medicine", form)
+    form = _ABDOMEN.sub("abdominal", _MEDICINE.sub("medicine", form))
     form = _ONE_THING.sub(lambda thing: thing[0].replace(" ", ""), form)
-    return [word for word in form.split() if word not in _STOPWORDS]
+    return tuple(word for word in form.split() if word not in _STOPWORDS)
 
 
 def words(text: str) -> frozenset[str]:
@@ -175,4 +178,6 @@ def most_words(held: Sequence[tuple[frozenset[str], int]]) -> list[int]:
 
 def unheld(held: Sequence[tuple[frozenset[str], int]]) -> list[int]:
     """The numbers of the entries whose words no longer entry has."""
-    return [index for entry, index in held if not any(entry < other for other, _ in held)]
+    different = {entry for entry, _ in held}
+    longer = {entry for entry in different if any(entry < other for other in different)}
+    return [index for entry, index in held if entry not in longer]

@@ -58,10 +58,14 @@ _JOINED = re.compile(
     r"\b(?:or|and)\b|[/;&]|,(?![^,]*\b(?:do|does|did|have|has|had|is|are|was|were)\b)",
     re.IGNORECASE,
 )
-# What is taken is no laboratory value: "do you take magnesium?"
+# What is taken is no laboratory value, unless a test is: "do you take magnesium?"
 _TAKEN = re.compile(
     r"\b(?:do|does|did|are|is|have|has) (?:you|he|she|the patient) (?:\w{1,20} )?"
     r"(?:tak|us(?:e|ing)\b)",
+    re.IGNORECASE,
+)
+_TESTED = re.compile(
+    r"\b(?:tests?|levels?|samples?|blood(?! (?:pressure|sugar|thin)))\b|\byou\b.*\b(?:his|her)\b",
     re.IGNORECASE,
 )
 # Of a question for a free fact, what people do with a thing, how much and since when: words that no
@@ -91,13 +95,18 @@ _ASKED_KIN = re.compile(
 _TOLD_KIN = re.compile(rf"\b(?:famil|relative|heredit|inherit|{_KIN})", re.IGNORECASE)
 # A fact about somebody else: "My mother had breast cancer." It is no answer about the patient. One
 # that somebody else noticed is the patient's, and so is one that a parent says of a child.
+_NOTICING = r"(?:\w{1,20} )?(?:notic|noted|concerned|observed|worried|brought)"
 _OF_KIN = re.compile(
-    rf"\b(?:my|his|her|their|patient['’]s) (?:[\w-]{{1,20}} )?{_KIN}"
+    rf"(?:\b(?:my|his|her|their|patient['’]s) (?:[\w-]{{1,20}} )?{_KIN}"
+    rf"(?: and (?:[\w-]{{1,20}} ){{0,2}}{_KIN})?(?: both)?"
     r" (?:had|has|have|was|is|were|are|died|suffer)"
-    r"(?! (?:\w{1,20} )?(?:notic|noted|concerned|observed|worried|brought))"
+    rf"|(?:^|[.:] )(?:both |no |the (?!son|daughter|child|kid))?(?:{_KIN}|relatives?\b)"
+    rf" (?:had|has|have|died))(?! {_NOTICING})"
+    rf"|\b(?:has|have|had) (?:an?|one|two|three) (?:[\w-]{{1,20}} )?{_KIN} (?:with|who)\b"
     r"|(?<!personal or )(?<!personal and )\bfamily history\b",
     re.IGNORECASE,
 )
+_BY_KIN = re.compile(rf"\b{_KIN} (?:{_NOTICING}|says?\b|said\b|reports?\b)", re.IGNORECASE)
 _BY_PARENT = re.compile(
     r"^(?:[^:]{0,80}: )?(?:(?:the|his|her) )?(?:patient['’]s )?(?:mother|father|parents?)\b"
     r"|\bbrought\b.{0,80}\bby (?:his|her|the) (?:mother|father|parents?)\b",
@@ -136,10 +145,11 @@ _SPECIMENS = tuple(
 # A stain shows a protein in the tissue. Its gene, and the blood, are examined otherwise.
 _STAINED = re.compile("immunohistochem", re.IGNORECASE)
 _NOT_STAINED = re.compile(
-    r"\b(?:fish|pcr|mutat|rearrang|amplif|sequenc|fusion|transloc|deletion|flow cytom|serum|blood"
-    "|plasma)",
+    r"\b(?:fish|pcr|ngs|hybridi[sz]|mutat|rearrang|amplif|sequenc|fusion|transloc|deletion"
+    r"|flow cytom|serum|blood(?! (?:vessel|cell))|plasma(?! cell))",
     re.IGNORECASE,
 )
+_STAIN = re.compile(r"\bimmuno(?:histo|stain|perox)|\bihc\b|\bstain", re.IGNORECASE)
 
 
 class Meaning:
@@ -239,10 +249,12 @@ class Matcher:
         self._whole = {
             normalise(wording): Match((item,), NAME) for wording, item in reversed(plain)
         }
+        called: dict[str, dict[str, Item]] = {}
         for wording, item in also:
-            known = self._whole.setdefault(normalise(wording), Match((), SYNONYM))
-            if known.step == SYNONYM and item not in known.items:
-                self._whole[normalise(wording)] = Match((*known.items, item), SYNONYM)
+            if (form := normalise(wording)) not in self._whole:
+                called.setdefault(form, {})[item.name] = item
+        for form, own in called.items():
+            self._whole[form] = Match(tuple(own.values()), SYNONYM)
         self._whole.pop("", None)
         self._joined = {form.replace(" ", ""): found for form, found in self._whole.items()}
         also = [(each, item) for each, item in also if " " not in each or len(words(each)) > 1]
@@ -252,12 +264,14 @@ class Matcher:
         asked = [(item.question, item) for item in items]
         self._stemmed = Lexicon([*names, *(w for w, _ in [*asked, *also])], stems)
         self._owners = [*items, *(item for _, item in [*asked, *also])]
-        self._same: dict[frozenset[str], Match] = {}
+        same: dict[frozenset[str], tuple[str, dict[str, Item]]] = {}
         for place, item in enumerate(self._owners):
             if entry := self._stemmed.entries[place]:
                 step = SHARED if place < 2 * len(items) else SYNONYM
-                known = self._same.setdefault(entry, Match((), step))
-                self._same[entry] = Match((*known.items, item), known.step)
+                same.setdefault(entry, (step, {}))[1][item.name] = item
+        self._same = {
+            words: Match(tuple(own.values()), step) for words, (step, own) in same.items()
+        }
         said = [(item.name, item.question, *own) for item, own in zip(items, synonyms, strict=True)]
         self._said = dict(zip(names, map(" ".join, said), strict=True))
         self._near = meaning and meaning.index(
@@ -278,7 +292,7 @@ class Matcher:
             return whole
         if reasons := list(_REASON.finditer(request)):
             last = request[: reasons[-1].start()] + request[reasons[-1].end() :]
-            for ordered in (last, _REASON.sub(" ", request)):
+            for ordered in (_REASON.sub(" ", request), last):
                 found = self._by_words(ordered)
                 if found.items and all(item.kind is not Kind.HISTORY for item in found.items):
                     return found
@@ -316,7 +330,7 @@ class Matcher:
         """
         held, count = self._stemmed.held(asked), len(self._items)
         named = self._named.named(asked) or most_words([pair for pair in held if pair[1] < count])
-        inside = [stems(self._items[index].name) for index in named]
+        inside = {stems(self._items[index].name) for index in named}
         more = [
             (entry, index)
             for entry, index in held
@@ -337,11 +351,13 @@ class Matcher:
         if _ASKED_KIN.search(own) and not _ASKED_KIN.search(request):
             return False
         if item.kind is Kind.LABORATORY and (
-            _TAKEN.search(request)
+            (_TAKEN.search(request) and not _TESTED.search(request))
             or any(each.search(request) and not each.search(said) for each in _SPECIMENS)
         ):
             return False
-        if _STAINED.search(item.question) and _NOT_STAINED.search(request):
+        if _STAINED.search(item.question) and (
+            _NOT_STAINED.search(request) and not _STAIN.search(request)
+        ):
             return False
         return _alike(request, said)
 
@@ -391,8 +407,9 @@ class FactMatcher:
             if groups:
                 return groups, step
         thing = _FAMILY.sub(" ", asked) if _ASKED_KIN.search(request) else asked
-        least = _CHINESE_COVERAGE if chinese(asked) else _FACT_COVERAGE
         for form in (_AROUND.sub(" ", thing), asked):
+            least = 1.0 if len(stems(form)) == 2 else _FACT_COVERAGE
+            least = _CHINESE_COVERAGE if chinese(asked) else least
             ranked = [self._facts[index] for _, index in self._words.coverage(form, least)]
             if told := self._about(request, ranked)[:_FACTS_PER_ANSWER]:
                 return [told], SHARED
@@ -406,18 +423,15 @@ class FactMatcher:
             fact
             for fact in found
             if _alike(request, wording := f"{fact.item}: {fact.text}")
-            and not (_of_kin(wording) if own else not (_of_kin(wording) or "amily" in wording))
+            and not (
+                _OF_KIN.search(of_patient(wording, wording)) if own else _BY_KIN.search(wording)
+            )
         ]
 
 
 def of_patient(request: str, presentation: str) -> str:
     """The request, in which "your son" is the patient where a parent has brought him."""
     return _CHILD.sub("the patient", request) if _BY_PARENT.search(presentation) else request
-
-
-def _of_kin(wording: str) -> bool:
-    """Whether a fact, as "item: text", is about a relative alone."""
-    return _OF_KIN.search(of_patient(wording, wording)) is not None
 
 
 def _terms(terms: TermSynonyms | None, name: str) -> tuple[str, ...]:

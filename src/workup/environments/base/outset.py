@@ -16,7 +16,7 @@ from workup.core.lazy import Lazy
 from workup.environments.base.lexical import stems
 from workup.environments.base.withheld import withheld
 
-STATED = 0.6  # of a sentence's word stems, from which on the facts state it
+STATED = 0.6  # of a sentence's word stems, from which on a fact states it
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+|(?<=[。！？])")  # where one ends
 LOOKED_AT = 20  # training cases
 
@@ -49,13 +49,22 @@ def partial(case: Case, share: float, seed: int = 0) -> Case:
 
 
 def _unstated(case: Case) -> list[Fact]:
-    """The sentences of the presentation of whose word stems the facts have less than STATED."""
-    known = stems(" ".join(fact.text for fact in case.all_facts))
+    """The sentences of the presentation that the facts do not state.
+
+    They state one whose word stems they have all, or of which a single fact has STATED or more and
+    all facts together have every number.
+    """
+    facts = [stems(fact.text) for fact in case.all_facts]
+    known = frozenset().union(*facts)
     every = [(part.strip(), stems(part)) for part in _SENTENCE.split(case.presentation)]
     return [
         Fact(f"presentation:{number}", "", sentence)
         for number, (sentence, words) in enumerate(every, start=1)
-        if len(words & known) < STATED * len(words)
+        if (unknown := words - known)
+        and (
+            any(character.isdigit() for word in unknown for character in word)
+            or all(len(words & fact) < STATED * len(words) for fact in facts)
+        )
     ]
 
 

@@ -162,8 +162,7 @@ class RecordedConsultation(Encounter):
             chosen = await self.interpreter.chosen(request, things)
             meant = Match(tuple(items[place] for place in chosen), MODEL)
             return self._consult(case, meant) if chosen else seen
-        texts = [self.tell(case, fact) for fact in facts]
-        chosen = await self.interpreter.chosen(request, texts)
+        chosen = await self.interpreter.chosen(request, [fact.text for fact in facts])
         told = [facts[place] for place in chosen]
         return self._report(case, told, by=MODEL) if told else seen
 
