@@ -290,7 +290,8 @@ class AuditedSimulator:
 def probes(source: Source, n: int, seed: int = 0) -> list[SimulatorProbe]:
     """`n` questions about test cases, the KINDS in turn; every case once before any comes again.
 
-    On record: what a fact of the case answers. Not on record: a listed item that the case has no
+    On record: what a fact of the case answers, whose words do not name the diagnosis, since no
+    question finds what is withheld. Not on record: a listed item that the case has no
     fact of, or where there are no items, a fact of another case. Raises UserError for a source
     without test cases.
     """
@@ -319,8 +320,9 @@ def _probe(
         )
     facts = case.all_facts
     present = {fact.item for fact in facts}
-    if kind == ON_RECORD and facts:
-        fact = facts[int(rng.integers(len(facts)))]
+    told = [fact for fact in facts if withheld(case, fact) == fact.text]
+    if kind == ON_RECORD and told:
+        fact = told[int(rng.integers(len(told)))]
         same = [other.id for other in facts if other.item == fact.item] if fact.item else [fact.id]
         return SimulatorProbe(
             kind, case, _asking(source, fact), frozenset(same), open=not fact.item
