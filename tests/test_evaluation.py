@@ -315,6 +315,8 @@ def test_what_has_been_played_is_kept_where_it_is_stopped(how: str, tmp_path: Pa
     asked = examination(reward=correctness(0.2))
     whole, run = plain(tmp_path / "whole"), plain(tmp_path / "run")
     examine(whole, asked, play, "random")
+    # A background job would ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(BudgetError if how == "budget" else KeyboardInterrupt):
         examine(run, asked, stopping, "random")
     kept = {record.episode.case.id for record in run.episodes(phase="eval")}
