@@ -529,7 +529,7 @@ def decide(found: Crossed, margin: float, sign: int = 1) -> Decided:
 
 def _without_interval(found: Crossed, margin: float, sign: int) -> Decided:
     size = abs(found.mean)
-    beyond = size > margin + _ROUNDING * max(1.0, margin)
+    beyond = size > margin + _negligible(margin)
     if found.constant and beyond:
         return Decided(_direction(found.mean, sign), False)
     equal = (size == 0 and found.n > 1) or (found.constant and not beyond)

@@ -261,7 +261,11 @@ def gold(case: Case) -> str:
 
 
 def _wording(case: Case) -> QuestioningWording:
-    """The phrases in the case's language, which its facts show where nothing is told of it yet."""
+    """The phrases in the case's language.
+
+    Where the presentation and the question are empty, that of its facts: Chinese facts get Chinese
+    phrases.
+    """
     told = (case.presentation, case.question) if case.presentation or case.question else ()
     return CHINESE if any(map(chinese, told or (f.text for f in case.all_facts))) else ENGLISH
 

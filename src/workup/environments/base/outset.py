@@ -69,7 +69,9 @@ def _unstated(case: Case) -> list[Fact]:
 
 
 def told_at_outset(source: Source, share: float, seed: int = 0) -> Source:
-    """`source` with a part of each case's facts told at the outset, test cases too.
+    """`source`, whose cases tell a part of their facts in the presentation; test cases too.
+
+    With `share` 0.5 half of a case's facts stand there, and the doctor has to ask for the others.
 
     Raises UserError where none of the first cases has facts.
     """

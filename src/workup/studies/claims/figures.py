@@ -13,7 +13,8 @@ from workup.report import dynamics, regression
 from workup.report.curves import Curve
 from workup.runs import Outcome
 
-PER = 100  # steps of a slope; and a deviation is told in hundredths
+# A rise of .001 a step is told as .1 in 100 steps, a deviation of .06 as 6 hundredths.
+PER = 100
 
 
 @dataclass(frozen=True)
