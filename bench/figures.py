@@ -34,13 +34,17 @@ class Figure:
 HEADINGS = ("measure", "ours", "baseline", "ratio", "target", "met")
 
 
+def _three_digits(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def rows(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
     """The figures as text, below HEADINGS."""
     return [
         (
             f.measure,
-            f"{f.ours:.3g} {f.unit}",
-            f"{f.baseline:.3g} {f.unit}",
+            f"{_three_digits(f.ours)} {f.unit}".strip(),
+            f"{_three_digits(f.baseline)} {f.unit}".strip(),
             f"{f.ratio:.2f}",
             f"{'≥' if f.at_least else '≤'} {f.target:g}",
             "yes" if f.met else "no",

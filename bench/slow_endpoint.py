@@ -9,20 +9,19 @@ import asyncio
 import json
 import re
 import sys
+from typing import Any
 
 SECTION = re.compile(r"^=== (candidates|examinations) [0-9a-f]+ ===$(.*?)^===", re.M | re.S)
 LINE = re.compile(r"^\d+\. ", re.M)
 
 
-def answer(body: bytes) -> str:
-    """What every judge and simulator accepts: by the fields that are asked for.
+def answer(schema: Any, text: str) -> str:
+    """What every judge and simulator accepts: by the fields that `schema` asks for.
 
-    All candidates are other diseases, all examinations harmless, all results negative.
+    All candidates in `text` are other diseases, all examinations harmless, all results negative.
     """
-    request = json.loads(body)
-    schema = request.get("response_format", {}).get("json_schema", {}).get("schema", {})
     asked = set(schema.get("properties", {}))
-    listed = SECTION.search(request["messages"][-1]["content"])
+    listed = SECTION.search(text)
     numbers = range(1, len(LINE.findall(listed[2] if listed else "")) + 1)
     if "candidates" in asked:
         entries = [{"number": number, "standing": "other"} for number in numbers]
@@ -37,7 +36,10 @@ def answer(body: bytes) -> str:
 
 def response(body: bytes) -> bytes:
     """The whole HTTP response to a request."""
-    message = {"role": "assistant", "content": answer(body)}
+    request = json.loads(body)
+    schema = request.get("response_format", {}).get("json_schema", {}).get("schema", {})
+    said = answer(schema, request["messages"][-1]["content"])
+    message = {"role": "assistant", "content": said}
     told = {
         "id": "1",
         "object": "chat.completion",

@@ -146,7 +146,8 @@ class GrpoStage:
     """A reinforcement stage (grpo): how episodes are scored, and how scores become advantages.
 
     `scorers` names the scorers that the reward asks, and `models` the supporting roles whose models
-    it asks: a run without one of them is refused before it writes anything. `settle` is called with
+    it asks, and DOCTOR for the policy's: a run without one of the roles is refused before it writes
+    anything. `settle` is called with
     each episode as soon as it is over: it asks the judges whose verdicts the reward needs besides
     `Instruments.judge`; where it raises RolloutError, the episode is failed. `fits` raises
     UserError for a case that the reward cannot score; a run calls it with its first training cases,

@@ -45,6 +45,7 @@ class EngineModule(Protocol):
         """Raises UserError for a setting or a stage that the engine cannot follow.
 
         It is called before anything is written or loaded; the engine's libraries may be missing.
+        An engine that plays every step before it trains on it refuses `ahead=1`.
         """
         ...
 

@@ -156,6 +156,13 @@ class EngineSettings(FrozenModel):
     max_completion_length: Positive = Field(
         default=512, description="the constant that loss_type dr_grpo divides by, in tokens"
     )
+    ahead: Literal[0, 1] = Field(
+        default=0,
+        description=(
+            "1: a step's episodes are played while the step before it is trained on, with weights "
+            "that are one step older"
+        ),
+    )
     importance_cap: Annotated[float, Field(ge=1)] | None = Field(
         default=None,
         # With it the trainer computes its own log-probabilities before the update, which takes one

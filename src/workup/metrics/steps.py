@@ -65,6 +65,12 @@ ENGINE = (
         where=Where.NOWHERE,
         curve="Tokens per second",
     ),
+    Metric(
+        "staleness",
+        "steps between the weights that played the episodes and those that learn from them",
+        range=COUNT,
+        where=Where.NOWHERE,
+    ),
     Metric("grad_norm", "norm of the gradient", "gradient norm", range=COUNT, where=Where.NOWHERE),
     Metric(
         "length",

@@ -1,4 +1,4 @@
-"""Ordinary code beside other work: coroutines without a loop of their own, items made ahead."""
+"""Ordinary code beside other work: coroutines in threads of their own, items made ahead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from threading import Thread, local
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 _END = object()
@@ -54,7 +54,7 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
         if _own.runner is None:
             return asyncio.run(work)
         return _own.runner.run(work, context=copy_context())
-    return _beside(work)
+    return OwnThread(work).result()
 
 
 def ahead(items: Iterable[T]) -> Generator[T, None, None]:
@@ -70,38 +70,59 @@ def ahead(items: Iterable[T]) -> Generator[T, None, None]:
             yield item
 
 
-def _beside(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, from a thread that lives as long as `work`."""
-    begun: Future[_Begun] = Future()
-    done: Future[T] = Future()
+class OwnThread(Generic[T]):
+    """`work` in a thread and an event loop of its own, which live as long as it does.
 
-    async def whole() -> T:
-        task = asyncio.current_task()
-        assert task is not None, "a coroutine that runs has a task"
-        begun.set_result((asyncio.get_running_loop(), task))
-        return await work
+    Context variables are those of the caller. Raises RuntimeError where the system has no thread
+    left.
+    """
 
-    def run() -> None:
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._begun: Future[_Begun] = Future()
+        self._done: Future[T] = Future()
+        # A daemon, so that a second Ctrl-C also ends a program whose `work` does not stop.
+        thread = Thread(
+            target=copy_context().run, args=(self._run, work), name="workup", daemon=True
+        )
         try:
-            done.set_result(asyncio.run(whole()))
-        except BaseException as error:
-            done.set_exception(error)
+            thread.start()
+        except RuntimeError:
+            work.close()
+            raise
+        except BaseException:  # Ctrl-C may come before `start` returns
+            self.cancel()
+            raise
 
-    # A daemon, so that a second Ctrl-C also ends a program whose `work` does not stop.
-    thread = Thread(target=copy_context().run, args=(run,), name="workup", daemon=True)
-    try:
-        thread.start()  # within, since Ctrl-C may come before it returns
-        wait([done])
-    except RuntimeError:  # the system has no thread left
-        work.close()
-        raise
-    except BaseException:  # Ctrl-C, or what another signal's handler raises
-        either: tuple[Future[Any], ...] = (begun, done)
+    def _run(self, work: Coroutine[Any, Any, T]) -> None:
+        async def whole() -> T:
+            task = asyncio.current_task()
+            assert task is not None, "a coroutine that runs has a task"
+            self._begun.set_result((asyncio.get_running_loop(), task))
+            return await work
+
+        try:
+            self._done.set_result(asyncio.run(whole()))
+        except BaseException as error:
+            self._done.set_exception(error)
+
+    def result(self) -> T:
+        """Waits for the result; raises what `work` raises.
+
+        What a signal's handler raises in between, such as KeyboardInterrupt, cancels `work`.
+        """
+        try:
+            wait([self._done])
+        except BaseException:
+            self.cancel()
+            raise
+        return self._done.result()
+
+    def cancel(self) -> None:
+        """Cancels `work` and waits until it has cleaned up; nothing happens where it is over."""
+        either: tuple[Future[Any], ...] = (self._begun, self._done)
         wait(either, return_when=FIRST_COMPLETED)
-        if begun.done():
-            loop, task = begun.result()
+        if self._begun.done():
+            loop, task = self._begun.result()
             with suppress(RuntimeError):  # the loop has closed: `work` is over
                 loop.call_soon_threadsafe(task.cancel)
-        wait([done])
-        raise
-    return done.result()
+        wait([self._done])

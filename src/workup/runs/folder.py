@@ -312,14 +312,14 @@ class Run:
                 raise unknown("evaluated doctor", name, evaluated)
         return contrast({name: self.outcomes(name) for name in (other, doctor)}, self.seed)
 
-    def truncate_after(self, stage: str, step: int) -> None:
+    def truncate_after(self, stage: str, step: int, *, ahead: int = 0) -> None:
         """Forgets the steps of `stage` after `step`, and whatever was logged after these.
 
-        A resumed run will do them again. Steps are counted from 1 within a stage. If no such step
-        was logged, later stages stay: they have checkpoints of their own. Episodes of stages that
-        logged no step are forgotten too, with two exceptions: those outside any stage (stage ""),
-        and those of searches, since a search stage begins when the stages before it have ended for
-        good.
+        A resumed run will do them again; the episodes of the next `ahead` steps stay, which it
+        only learns from. Steps are counted from 1 within a stage. If no such step was logged, later
+        stages stay: they have checkpoints of their own. Episodes of stages that logged no step are
+        forgotten too, with two exceptions: those outside any stage (stage ""), and those of
+        searches, since a search stage begins when the stages before it have ended for good.
 
         Raises UserError if the metrics of `step` itself are gone.
         """
@@ -330,7 +330,7 @@ class Run:
                 "is missing; restore the file from a copy, or start a new run"
             )
         self._metrics.cut(end)
-        self._store.forget(stages, stage, step)
+        self._store.forget(stages, stage, step + ahead)
 
     def refuse_lost(self, stage: str, step: int) -> None:
         """Raises UserError if episodes.sqlite has no episode of this step, counted from 1.
@@ -339,8 +339,8 @@ class Run:
         """
         if step and not self.episodes(stage=stage, step=step):
             raise UserError(
-                f"{self._store.path}: the episodes of step {step} of {stage}, which was "
-                "finished, are missing; restore the file from a copy, or start a new run"
+                f"{self._store.path}: the episodes of step {step} of {stage}, which were "
+                "played, are missing; restore the file from a copy, or start a new run"
             )
 
     @contextmanager

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, cast
 
+from workup.core.errors import UserError
+from workup.core.ports import DOCTOR, LIVE
+from workup.core.stages import GrpoStage
 from workup.engines.trl.sharding import refuse_sharding
 
 if TYPE_CHECKING:
@@ -16,8 +20,28 @@ if TYPE_CHECKING:
 
 
 def refuse(settings: EngineSettings, stages: Sequence[Stage]) -> None:
-    """Raises UserError under FSDP; every setting is TRL's or has a counterpart there."""
+    """Raises UserError under FSDP, and where no step can be played ahead.
+
+    Every other setting is TRL's or has a counterpart there.
+    """
     refuse_sharding()
+    if settings.ahead:
+        _refuse_ahead(stages)
+
+
+def _refuse_ahead(stages: Sequence[Stage]) -> None:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError(
+            "ahead=1 plays in one process only: several would exchange figures of the next step in "
+            "the middle of an update; take ahead=0, or start one process"
+        )
+    for stage in stages:
+        if isinstance(stage, GrpoStage) and {LIVE, DOCTOR} & {*stage.scorers, *stage.models}:
+            raise UserError(
+                f"ahead=1: the reward of '{stage.name}' asks the policy that is trained meanwhile; "
+                "take ahead=0, or a reward that asks a frozen one (ProMed: "
+                "reward.model_aware=false reward.understanding=identity)"
+            )
 
 
 def processes() -> Processes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -37,6 +37,7 @@ from workup.engines.trl.accelerated import AccelerateProcesses
 from workup.engines.trl.arguments import plain_arguments, policy_arguments
 from workup.engines.trl.damage import refuse_damaged, refuse_incomplete, refuse_older
 from workup.engines.trl.openings import attending
+from workup.engines.trl.playing import CopiedPolicy, PlayedSteps
 from workup.engines.trl.policy import Correction, PolicyTrainer
 from workup.engines.trl.preference import PreferenceTrainer
 from workup.engines.trl.scoring import scoring
@@ -52,7 +53,6 @@ from workup.models.chat import LocalChat
 from workup.models.local import LocalPolicy
 from workup.models.lora import Base, refuse_other, write
 from workup.models.scorer import LocalScorer
-from workup.rl.running import run_to_end
 from workup.rl.samples import rows
 
 
@@ -75,8 +75,8 @@ class TrlEngine:
 
     `on_step(step, metrics)` is called on every process after step 1, 2, … of a stage, with loss,
     grad_norm and lr; by `grpo` also with kl, entropy, clip_ratio (but for sapo, which clips
-    nothing) and the gap between sampler and trainer (`gap_mean`, `gap_p95`, `gap_kl`); by `dpo`
-    with margin and preferred.
+    nothing), the gap between sampler and trainer (`gap_mean`, `gap_p95`, `gap_kl`) and, with
+    `ahead`, staleness; by `dpo` with margin and preferred.
 
     `place` is the folder or hub id that the policy's weights were read from. With it adapters are
     saved alone and name that model; without it, and with `lora.merged`, they are saved merged.
@@ -204,10 +204,11 @@ class TrlEngine:
 
     def grpo(self, collect: Collect, steps: int) -> None:
         settings, mu = self.settings, self.settings.num_iterations
-
-        def samples(step: int) -> Sequence[Sample]:
-            self.policy.refresh()
-            return run_to_end(collect(self.policy, step))
+        own = isinstance(self.policy, LocalPolicy)
+        policy: LivePolicy = self.policy
+        if own and settings.ahead:
+            policy = CopiedPolicy(self.policy.model, self.policy.tokenizer)
+        playing = PlayedSteps(collect, policy, steps, ahead=bool(settings.ahead))
 
         def trainer(folder: Path, done: int) -> StageTrainer:
             adapters = isinstance(self.model, PeftModel)
@@ -221,17 +222,16 @@ class TrlEngine:
                 # reload a model by name.
                 args=_one_device(GRPOConfig(**arguments, beta=settings.beta if adapters else 0.0)),
                 processing_class=self.policy.tokenizer,
-                collect=samples,
+                playing=playing,
                 reference=reference,
                 beta=settings.beta,
                 micro_batch=settings.micro_batch,
-                correction=Correction(
-                    isinstance(self.policy, LocalPolicy), settings.importance_cap
-                ),
+                correction=Correction(own, settings.importance_cap),
                 hooks=self._hooks(mu),
             )
 
-        self._fit("grpo", steps * mu, trainer)
+        with closing(playing):
+            self._fit("grpo", steps * mu, trainer)
 
     def _plain(self, rate: RateSettings, folder: Path, steps: int) -> Any:
         return _one_device(

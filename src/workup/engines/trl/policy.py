@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from workup.core.errors import WorkupError
 from workup.engines.trl.batches import BLANK, MicroBatch, policy_parts
 from workup.engines.trl.gap import Tolerance, summary
 from workup.engines.trl.openings import Openings
+from workup.engines.trl.playing import PlayedSteps
 from workup.engines.trl.scoring import ScoredTokens
 from workup.engines.trl.trainer import StageTrainer
 
@@ -60,7 +61,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        collect: Callable[[int], Sequence[Sample]],
+        playing: PlayedSteps,
         reference: Any,
         beta: float,
         micro_batch: int,
@@ -69,7 +70,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
     ) -> None:
         rows = Dataset.from_dict({"prompt": [""]})  # never read, but TRL wants one
         super().__init__(reward_funcs=_no_reward, train_dataset=rows, **kwargs)
-        self.collect = collect
+        self.playing = playing
         self.ref_model = reference
         self.beta = beta
         self.micro_batch = micro_batch
@@ -81,6 +82,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         exact = self.model.dtype == torch.float32 and not self.args.bf16
         self.tolerance = Tolerance(exact, correction.own)
         self._gaps: list[NDArray[np.float32]] = []
+        self._stale = 0
         self._computed: Tensor | None = None  # log-probabilities of the newest forward pass
         self._openings: Openings | None = None  # of the micro-batch whose pass is next
 
@@ -88,7 +90,8 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         step, repeat = divmod(self.state.global_step, self.hooks.period)
         if repeat == 0:
             self.model.eval()
-            samples = list(self.collect(step))
+            samples = list(self.playing.take(step))
+            self._stale = self.playing.staleness(step)
             self.model.train()
             self._parts = self._cut(samples, step)
             if self.correction.cap is not None:
@@ -203,10 +206,14 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
             return self._logprobs(self.model, part)
 
     def _compare(self, part: MicroBatch, logprobs: Tensor) -> None:
-        """Notes how far the sampler's log-probabilities are from these, and refuses too much."""
+        """Notes how far the sampler's log-probabilities are from these, and refuses too much.
+
+        Those of older weights may differ by anything.
+        """
         mask = part.inputs["completion_mask"].bool()
         gap = (logprobs - part.inputs["old_per_token_logps"])[mask]
-        self.tolerance.check(gap, self.temperature)
+        if not self._stale:
+            self.tolerance.check(gap, self.temperature)
         self._gaps.append(gap.float().cpu().numpy())
 
     def _correct(self, part: MicroBatch, cap: float) -> None:
@@ -221,6 +228,11 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         x["advantages"] = x["advantages"] * ratio
         x["old_per_token_logps"] = logprobs
 
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """A run that is resumed does not play again what was played ahead with older weights."""
+        self.playing.settle()
+        super()._save_checkpoint(model, trial)
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds the means over the step's tokens and updates, as `entropy`.
 
@@ -229,6 +241,8 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         if "loss" in logs:
             logs |= {name: total / self.hooks.period for name, total in self._means.items()}
             logs |= summary(gather_object(self._gaps))
+            if self.playing.ahead:
+                logs["staleness"] = self._stale
             self._gaps = []
             self._means.clear()
         super().log(logs, start_time)

@@ -56,6 +56,7 @@ KEPT = (
     "gap_mean",
     "gap_p95",
     "gap_kl",
+    "staleness",
 )
 
 

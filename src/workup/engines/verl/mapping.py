@@ -169,6 +169,7 @@ def _refusals(v: Values) -> list[tuple[str, bool, str]]:
         ),
         ("sampler_address", v["sampler_address"] is not None, "verl starts its own servers"),
         *_refused_rates(v),
+        ("ahead", bool(v["ahead"]), "it plays and trains by turns; take ahead=0"),
         (
             "entropy",
             bool(v["entropy"]) and AGGREGATED[v["loss_type"]] != "token-mean",

@@ -37,8 +37,12 @@ class Share:
 
 @dataclass(frozen=True)
 class Step:
-    """The result of one step: its records (failed episodes included) and this process's metrics."""
+    """The result of step `number`, from 1.
 
+    These are its records, failed episodes included, and this process's metrics.
+    """
+
+    number: int
     records: list[Record]
     metrics: dict[str, Any]
 
@@ -111,7 +115,7 @@ class Collection:
             ):
                 samples.append(sample(episode, credit))
                 records.append(self._record(step, episode, correct, number, score, samples[-1]))
-        self.keep(Step(records, metrics(records)))
+        self.keep(Step(step + 1, records, metrics(records)))
         return samples
 
     def jobs(self, step: int) -> list[ToPlay]:

@@ -29,6 +29,7 @@ from workup.cases import open_source
 from workup.cases.balance import balanced
 from workup.cases.order import Order
 from workup.core.case import Case
+from workup.core.episode import Sample
 from workup.core.errors import UserError, unknown
 from workup.core.ports import (
     DOCTOR,
@@ -38,6 +39,7 @@ from workup.core.ports import (
     Engine,
     Instruments,
     Model,
+    Policy,
     Scorer,
 )
 from workup.core.stages import (
@@ -68,6 +70,7 @@ from workup.models import samplers
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
 from workup.rl.running import ahead, one_loop, run_to_end
+from workup.rl.samples import spoken
 from workup.runs import Record, Run
 from workup.runs.folder import CHECKPOINTS, free
 from workup.runs.policies import TRAINABLE, own_judges, resolve
@@ -139,7 +142,7 @@ class Plan(Frame):
         """Raises UserError for a role that a reward asks and no model plays."""
         rewarded = (each for each in self.stages if isinstance(each, GrpoStage | SearchStage))
         asked = dict.fromkeys(role for stage in rewarded for role in stage.models)
-        if missing := [role for role in asked if role not in self.supporting.models]:
+        if missing := [role for role in asked if role not in {DOCTOR, *self.supporting.models}]:
             raise UserError(
                 f"the reward asks a language model as '{missing[0]}': name one with "
                 f"roles.{missing[0]}=endpoint:NAME"
@@ -474,6 +477,14 @@ def _interruptible(engine: Engine) -> Iterator[None]:
         raise KeyboardInterrupt
 
 
+@dataclass(frozen=True)
+class Collected:
+    """The figures of a step that was played, and when its episodes were written."""
+
+    figures: dict[str, Any]
+    at: float  # seconds of `time.monotonic`
+
+
 class Training:
     """One run in progress. Each process has one; only the main process writes."""
 
@@ -481,6 +492,7 @@ class Training:
         self.disk, self.plan, self.engine, self.live = disk, plan, engine, live
         self.settings, self.policy = plan.settings, engine.live.policy
         self.scorers: dict[str, Mapping[str, Scorer]] = {}  # stage → its scorers by name
+        self.ahead: int | None = None  # the step, from 0, that an earlier session played ahead
         self._clock("")
         engine.on_step = self._on_step
 
@@ -666,9 +678,22 @@ class Training:
             self._keep,
             self._instruments(stage),
         )
+
+        async def collect(policy: Policy, step: int) -> Sequence[Sample]:
+            if step == self.ahead:
+                return self._played(stage.name, step)
+            return await loop.collect(policy, step)
+
         with _interruptible(self.engine):
-            self.engine.grpo(loop.collect, self.settings.steps)
+            self.engine.grpo(collect, self.settings.steps)
         return self.settings.steps
+
+    def _played(self, stage: str, step: int) -> Sequence[Sample]:
+        """The samples of a step that an earlier session played one step ahead."""
+        found = list(self.disk.episodes(phase="train", stage=stage, step=step + 1))
+        self.collected[step + 1] = Collected(metrics(found), time.monotonic())
+        found = sorted((one for one in found if one.score is not None), key=lambda one: one.sample)
+        return [replace(spoken(one.episode), advantages=tuple(one.advantages)) for one in found]
 
     def _evaluate(self, label: str) -> None:
         """Plays the test cases with the present policy, unless an earlier session has."""
@@ -779,10 +804,13 @@ class Training:
         """
         self._clock(name)
         done = self.engine.done(kind)
+        if kind == "grpo" and self.settings.ahead and 0 < done < total:
+            self.ahead = done
         if self.engine.processes.is_main:
-            self.disk.truncate_after(name, done)
+            self.disk.truncate_after(name, done, ahead=int(self.ahead is not None))
             if kind == "grpo":
                 self.disk.refuse_lost(name, done)
+                self.disk.refuse_lost(name, 0 if self.ahead is None else self.ahead + 1)
             if total:
                 self.live.stage(name, total, done=done)
 
@@ -790,8 +818,8 @@ class Training:
         """Starts the time of the stage `name`, to which logged lines belong from now on."""
         self.stage, self.last, self.scored = name, time.monotonic(), self._scoring()
         self.worked = time.process_time()
-        self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
-        self.kept = self.last  # when its episodes were written
+        self.collected: dict[int, Collected] = {}  # by step, from 1, until it has been trained on
+        self.ahead = None
 
     def _keep(self, step: Step) -> None:
         """Writes a step's episodes before its update.
@@ -801,14 +829,18 @@ class Training:
         records = [
             record for share in self.engine.processes.send_to_main(step.records) for record in share
         ]
-        self.collected = step.metrics if self.engine.processes.world == 1 else metrics(records)
+        figures = step.metrics if self.engine.processes.world == 1 else metrics(records)
         if self.engine.processes.is_main:
             self.disk.write(records)
-        self.kept = time.monotonic()
+        self.collected[step.number] = Collected(figures, time.monotonic())
 
     def _on_step(self, step: int, update: Mapping[str, float]) -> None:
         """Called by the engine after every update."""
-        self._log(step, {**self.collected, **update})
+        found = self.collected.pop(step, None)
+        figures = {**(found.figures if found else {}), **update}
+        if found:
+            figures["update_seconds"] = time.monotonic() - max(found.at, self.last)
+        self._log(step, figures)
 
     def _log(self, step: int, figures: Mapping[str, Any], shown: int | None = None) -> None:
         """Logs a step and shows it, under the number `shown` if that is another."""
@@ -820,8 +852,6 @@ class Training:
         line["processor_seconds"] = self.worked - worked
         if self.scored > scored:
             line["scoring_seconds"] = self.scored - scored
-        if self.collected:
-            line["update_seconds"] = now - self.kept
         if tokens := line.get("tokens"):
             line["tokens_per_second"] = tokens / seconds
         if self.engine.processes.is_main:

@@ -141,8 +141,9 @@ class Settings(OutcomeSettings, Extent):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Which supporting role the reward asks, if any."""
-        return (CHECKER,) if self.understanding == "written" and self.process != "none" else ()
+        """Which models the reward asks, if any."""
+        asked = self.understanding == "written" and self.process != "none"
+        return (DOCTOR, CHECKER) if asked else ()
 
 
 def stages(settings: Settings, environment: Environment) -> Sequence[Stage]:
