@@ -17,15 +17,10 @@ from workup.core.channel import Channel
 from workup.core.episode import DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
 from workup.core.leaks import WITHHELD
 from workup.core.text import blocks, neutralise, tagged
+from workup.environments.base.asked import of_patient
 from workup.environments.base.encounter import TURNS, Encounter
 from workup.environments.base.interpreter import Interpreter
-from workup.environments.base.matcher import (
-    MODEL,
-    NAME,
-    Match,
-    Matcher,
-    of_patient,
-)
+from workup.environments.base.matcher import MODEL, NAME, Match, Matcher
 from workup.environments.base.trouble import DENIED, UNSURE, Trouble, unsure
 from workup.environments.base.withheld import Withholding
 

@@ -1,0 +1,224 @@
+"""What a request asks about, besides the words that it shares with what can be asked for.
+
+`AskedText` reads a request: what counts of it, whether it is about the patient, and what it cannot
+be about. The matcher compares words; then `AskedText` says whether what was found fits. Example:
+"does your mother have asthma" has a word of the item "asthma", and does not fit it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+
+from workup.core.case import Fact, Item, Kind
+
+LONGEST = 500  # characters of a request that are compared
+
+# --- what of a request counts ---
+
+# What a request mentions only to leave it out: "apart from the fever", "no cough, but …". It ends
+# where a question begins: "besides the cough do you have fever".
+_LEFT_OUT = re.compile(
+    r"\b(?:apart from|aside from|besides|except(?: for)?|other than|in addition to|instead of"
+    r"|rather than)\b[^,;.?!]*?"
+    r"(?=$|[,;.?!]|\b(?:do|does|did|have|has|are|is|was|were) (?:you|he|she)\b)"
+    r"|\b(?:no|not|without)\b[^,;.?!]{0,80}(?=,? but\b)",
+    re.IGNORECASE,
+)
+# Why something is ordered: "chest x-ray for cough", "ECG to evaluate chest pain". It ends where
+# another one begins: "test for lipase because of the pain" has two, of which the last is a reason.
+_WHY = (
+    r"\b(?:for|because of|due to|given|in view of"
+    r"|to (?:evaluate|assess|rule out|exclude|confirm|investigate|look for|check for))\b"
+)
+_REASON = re.compile(rf"{_WHY}(?:(?!{_WHY})[^,;.?!])*", re.IGNORECASE)
+# Several things in one request: "chest pain or fever", "fever, chest pain". A comma before a
+# further question joins nothing.
+_JOINED = re.compile(
+    r"\b(?:or|and)\b|[/;&]|,(?![^,]*\b(?:do|does|did|have|has|had|is|are|was|were)\b)",
+    re.IGNORECASE,
+)
+# Of a question for a free fact, what people do with a thing, how much and since when: words that no
+# record repeats.
+_AROUND = re.compile(
+    r"\b(?:tak(?:e|es|ing|en)|us(?:e|es|ing|ed)|drink(?:s|ing)?|high|known|notic(?:e|ed|ing)"
+    r"|experienc(?:e|ed|ing)|becom(?:e|ing)|more|recent(?:ly)?|lately|current(?:ly)?|now)\b",
+    re.IGNORECASE,
+)
+# What a question about the family says besides the relative and the disease.
+_FAMILY = re.compile(
+    r"\b(?:famil(?:y|ies)|relatives?|hereditary|household|history|runs?|(?:any|some)(?:one|body))\b",
+    re.IGNORECASE,
+)
+
+# --- whose state it is ---
+
+# Each is told by two patterns: how a request puts it, and how the wording of a thing that is about
+# the same does. "Family history of joint disease" is one.
+_KIN = (
+    r"(?:mother|mom|mum|father|dad|parents?|brothers?|sisters?|siblings?|husband|wife|spouse"
+    r"|partner|girlfriend|boyfriend|sons?|daughters?|children|kids|aunts?|uncles?|cousins?|nieces?"
+    r"|nephews?|grand\w{1,12}|friends?|neighbou?rs?|co-?workers?|colleagues?|room-?mates?)\b"
+)
+# Who is asked about is not who noticed: "has your wife told you that you snore".
+_NOTICED = r"(?! (?:told|noticed|said|says|heard|seen|complained|pointed)\b)"
+_WHOSE = r"(?:(?:any of |one of )?(?:your|his|her|their|the) )"
+_ASKED_KIN = re.compile(
+    r"\b(?:(?:family|families|relatives?|hereditary|household)\b"
+    rf"|(?:any|some)(?:one|body) (?:else )?(?:at (?:home|work)|in your (?:house|home)){_NOTICED}"
+    rf"|(?:do|does|did|has|have|had|is|are|was|were) {_WHOSE}?(?:\w{{1,20}} )?{_KIN}{_NOTICED}"
+    rf"|(?:in|of|among) {_WHOSE}{_KIN}|{_WHOSE}{_KIN}['’]s?)|^\W*your {_KIN}",
+    re.IGNORECASE,
+)
+_TOLD_KIN = re.compile(rf"\b(?:famil|relative|heredit|inherit|{_KIN})", re.IGNORECASE)
+# A fact about somebody else: "My mother had breast cancer." It is no answer about the patient. One
+# that somebody else noticed is the patient's, and so is one that a parent says of a child.
+_NOTICING = r"(?:\w{1,20} )?(?:notic|noted|concerned|observed|worried|brought)"
+_OF_KIN = re.compile(
+    rf"(?:\b(?:my|his|her|their|patient['’]s) (?:[\w-]{{1,20}} )?{_KIN}"
+    rf"(?: and (?:[\w-]{{1,20}} ){{0,2}}{_KIN})?(?: both)?"
+    r" (?:had|has|have|was|is|were|are|died|suffer)"
+    rf"|(?:^|[.:] )(?:both |no |the (?!son|daughter|child|kid))?(?:{_KIN}|relatives?\b)"
+    rf" (?:had|has|have|died))(?! {_NOTICING})"
+    rf"|\b(?:has|have|had) (?:an?|one|two|three) (?:[\w-]{{1,20}} )?{_KIN} (?:with|who)\b"
+    r"|(?<!personal or )(?<!personal and )\bfamily history\b",
+    re.IGNORECASE,
+)
+_BY_KIN = re.compile(rf"\b{_KIN} (?:{_NOTICING}|says?\b|said\b|reports?\b)", re.IGNORECASE)
+_BY_PARENT = re.compile(
+    r"^(?:[^:]{0,80}: )?(?:(?:the|his|her) )?(?:patient['’]s )?(?:mother|father|parents?)\b"
+    r"|\bbrought\b.{0,80}\bby (?:his|her|the) (?:mother|father|parents?)\b",
+    re.IGNORECASE,
+)
+_CHILD = re.compile(r"\b(?:(?:your|his|her|their) )?(?:son|daughter)\b", re.IGNORECASE)
+
+# --- which kind of thing it is ---
+
+_VACCINATIONS = (
+    r"vaccin|immuni[sz]|(?:shots?|jabs?) (?:against|for)\b",
+    r"vaccin|immuni[sz]|shots?\b|jabs?\b",
+)
+_ALLERGIES = r"allerg(?:y|ic|ies) to\b", "allerg"
+# (asked, told): who asks about one of these is answered only by what is about the same.
+_ABOUT = (
+    (_ASKED_KIN, _TOLD_KIN),
+    *(
+        (re.compile(rf"\b(?:{asked})", re.IGNORECASE), re.compile(rf"\b(?:{told})", re.IGNORECASE))
+        for asked, told in (_VACCINATIONS, _ALLERGIES)
+    ),
+)
+# What is taken is no laboratory value, unless a test is: "do you take magnesium?"
+_TAKEN = re.compile(
+    r"\b(?:do|does|did|are|is|have|has) (?:you|he|she|the patient) (?:\w{1,20} )?"
+    r"(?:tak|us(?:e|ing)\b)",
+    re.IGNORECASE,
+)
+_TESTED = re.compile(
+    r"\b(?:tests?|levels?|samples?|blood(?! (?:pressure|sugar|thin)))\b|\byou\b.*\b(?:his|her)\b",
+    re.IGNORECASE,
+)
+# What is measured in: serum sodium is no urine sodium. Of laboratory tests alone, since a patient
+# may say anything of urine.
+_SPECIMENS = tuple(
+    re.compile(rf"\b(?:{words})", re.IGNORECASE)
+    for words in (
+        "urin",
+        "csf|spinal|cerebrospinal|lumbar puncture",
+        "stool|f(?:a)?ec(?:es|al)",
+        "synovial|joint (?:fluid|aspirat)",
+        "ascit|peritoneal",
+        "pleural",
+    )
+)
+# A stain shows a protein in the tissue. Its gene, and the blood, are examined otherwise.
+_STAINED = re.compile("immunohistochem", re.IGNORECASE)
+_NOT_STAINED = re.compile(
+    r"\b(?:fish|pcr|ngs|hybridi[sz]|mutat|rearrang|amplif|sequenc|fusion|transloc|deletion"
+    r"|flow cytom|serum|blood(?! (?:vessel|cell))|plasma(?! cell))",
+    re.IGNORECASE,
+)
+_STAIN = re.compile(r"\bimmuno(?:histo|stain|perox)|\bihc\b|\bstain", re.IGNORECASE)
+
+
+class AskedText:
+    """A request, of which LONGEST characters are read."""
+
+    def __init__(self, request: str) -> None:
+        self.text = request[:LONGEST]
+
+    @cached_property
+    def thing(self) -> str:
+        """The request without what it mentions to leave it out ("apart from the fever")."""
+        return _LEFT_OUT.sub(" ", self.text)
+
+    @cached_property
+    def several(self) -> bool:
+        """Whether it joins things: "fever or cough"."""
+        return bool(_JOINED.search(self.thing))
+
+    @property
+    def orders(self) -> Sequence[AskedText]:
+        """What is ordered, where reasons are given: without all of them, without the last one."""
+        if not (reasons := list(_REASON.finditer(self.text))):
+            return ()
+        last = reasons[-1]
+        without_last = self.text[: last.start()] + self.text[last.end() :]
+        return AskedText(_REASON.sub(" ", self.text)), AskedText(without_last)
+
+    @cached_property
+    def free(self) -> tuple[str, str]:
+        """What is compared with free texts: first without words that no record repeats."""
+        thing = _FAMILY.sub(" ", self.thing) if self.of_others else self.thing
+        return _AROUND.sub(" ", thing), self.thing
+
+    @cached_property
+    def of_others(self) -> bool:
+        """Whether it is about the family, or others around the patient."""
+        return bool(_ASKED_KIN.search(self.text))
+
+    def fits(self, item: Item, said: str) -> bool:
+        """Whether it can be about an item; `said` are all wordings of the item."""
+        own = f"{item.name}. {item.question}"
+        if _ASKED_KIN.search(own) and not self.of_others:
+            return False
+        if item.kind is Kind.LABORATORY and (self._taken or self._of_another_specimen(said)):
+            return False
+        return not (_STAINED.search(item.question) and self._unstained) and self._alike(said)
+
+    def fits_fact(self, fact: Fact) -> bool:
+        """Whether a free fact can be an answer to it."""
+        wording = f"{fact.item}: {fact.text}"
+        if self.of_others:
+            wrong = _BY_KIN.search(wording)
+        else:
+            wrong = _OF_KIN.search(of_patient(wording, wording))
+        return not wrong and self._alike(wording)
+
+    @cached_property
+    def _taken(self) -> bool:
+        return bool(_TAKEN.search(self.text)) and not _TESTED.search(self.text)
+
+    @cached_property
+    def _unstained(self) -> bool:
+        return bool(_NOT_STAINED.search(self.text)) and not _STAIN.search(self.text)
+
+    @cached_property
+    def _specimens(self) -> list[re.Pattern[str]]:
+        return [each for each in _SPECIMENS if each.search(self.text)]
+
+    @cached_property
+    def _topics(self) -> list[re.Pattern[str]]:
+        """How the wordings of things put what it is about instead of the patient's own state."""
+        return [told for asked, told in _ABOUT if asked.search(self.text)]
+
+    def _of_another_specimen(self, said: str) -> bool:
+        return not all(each.search(said) for each in self._specimens)
+
+    def _alike(self, wording: str) -> bool:
+        return all(told.search(wording) for told in self._topics)
+
+
+def of_patient(request: str, presentation: str) -> str:
+    """The request, in which "your son" is the patient where a parent has brought him."""
+    return _CHILD.sub("the patient", request) if _BY_PARENT.search(presentation) else request
