@@ -23,7 +23,9 @@ def written(path: Path) -> None:
 @pytest.mark.parametrize("files", [("a.json", "b.json"), ("A/x.json", "B/x.json")])
 def test_every_patient_has_a_result_or_none_has(tmp_path: Path, files: tuple[str, str]) -> None:
     pytest.importorskip("pheval")
-    from workup.interop.adapters.pheval import WorkupRunner
+    from pheval.implementations import get_implementation_resolver
+
+    from workup.interop.adapters.pheval import WorkupPhEvalRunner
 
     for file in files:
         written(tmp_path / "corpus" / file)
@@ -34,7 +36,8 @@ def test_every_patient_has_a_result_or_none_has(tmp_path: Path, files: tuple[str
     config = {**how, "tool_specific_configuration_options": options}
     (tmp_path / "in" / "config.yaml").write_text(json.dumps(config))
     folders = (tmp_path / name for name in ("in", "corpus", "tmp", "out"))
-    runner = WorkupRunner(*folders, config_file=None, version="1")
+    runner = WorkupPhEvalRunner(*folders, config_file=None, version="1")
+    assert type(runner) is get_implementation_resolver().lookup("workup")
     runner.raw_results_dir.mkdir(parents=True)
     if files[0] == "a.json":
         runner.run()

@@ -37,8 +37,10 @@ MOST = 100  # diseases of a result: PhEval looks up each in Mondo, which takes i
 PACKETS = "phenopackets"
 
 
-class WorkupRunner(PhEvalRunner):
+class WorkupPhEvalRunner(PhEvalRunner):
     """Ranks the diseases of every phenopacket that has a diagnosis and two findings."""
+
+    synonyms = ("workup",)  # what `-r` takes besides the name of the class
 
     def prepare(self) -> None:
         """Nothing has to be prepared."""
