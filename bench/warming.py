@@ -27,7 +27,7 @@ from workup.engines.settings import EngineSettings
 from workup.engines.trl import batches
 from workup.engines.trl.engine import TrlEngine
 from workup.engines.verl.rows import sequences
-from workup.loops.training.loop import Plan
+from workup.loops.training.plan import Plan
 from workup.models.local import LocalPolicy
 from workup.rl.running import one_loop
 from workup.runs.settings import Settings

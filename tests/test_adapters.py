@@ -20,7 +20,7 @@ from workup.core.errors import RolloutError, UserError, WorkupError
 from workup.core.ports import Act
 from workup.core.stages import SftStage
 from workup.interop.adapters.bench import Bench, messages, told
-from workup.loops.training.loop import Plan
+from workup.loops.training.plan import Plan
 from workup.runs import Record
 from workup.runs.settings import Settings, with_user_config
 

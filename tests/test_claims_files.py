@@ -12,7 +12,7 @@ import pytest
 from workup import cases, methods
 from workup.core.ports import LIVE, REFERENCE, Instruments, Logprobs, ScoreRequest
 from workup.core.stages import GrpoStage
-from workup.loops.training.loop import Plan as Training
+from workup.loops.training.plan import Plan as Training
 from workup.metrics.known import metric
 from workup.report.dynamics import PART
 from workup.rl.rollout import Play, ToPlay, rollout

@@ -35,7 +35,7 @@ from workup.core.stages import GrpoStage
 from workup.core.text import normalise
 from workup.environments.base.searching import evidence
 from workup.environments.library import Library
-from workup.loops.training.loop import Plan
+from workup.loops.training.plan import Plan
 from workup.methods.base.encoders import PUBMEDBERT, trigrams
 from workup.methods.cmig.information_gain import logit_p
 from workup.methods.cmig.naming import NamingRule

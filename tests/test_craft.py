@@ -22,7 +22,7 @@ from workup.core.episode import Action, Completion, Ending, Episode, Observation
 from workup.core.errors import UserError
 from workup.core.ports import Instruments
 from workup.environments.consultation import Consultation
-from workup.loops.training.loop import Plan
+from workup.loops.training.plan import Plan
 from workup.methods.craft import Settings, craft_reward, score
 from workup.metrics.facts import criticality_recall
 from workup.metrics.measures import measure

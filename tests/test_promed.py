@@ -46,7 +46,7 @@ from workup.core.stages import GrpoStage, SearchStage, SftStage
 from workup.environments.base.outset import partial
 from workup.environments.questioning import CHINESE
 from workup.loops.evaluation.loop import encounter as encounter_of
-from workup.loops.training.loop import Plan
+from workup.loops.training.plan import Plan
 from workup.methods.promed import (
     R,
     Settings,

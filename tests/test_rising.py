@@ -24,7 +24,7 @@ import workup
 from workup import report
 from workup.core.errors import UserError
 from workup.core.statistics import Estimate
-from workup.loops.training.loop import Plan
+from workup.loops.training.plan import Plan
 from workup.report.live import PlainLive
 from workup.runs import Run, checked
 from workup.runs.onward import command, typed

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from workup.core.errors import UserError
 from workup.core.stages import SearchStage, Stage
-from workup.loops.training.loop import Plan
+from workup.loops.training.plan import Plan
 from workup.runs.folder import CHECKPOINTS
 from workup.runs.policies import resolve
 from workup.runs.settings import Settings

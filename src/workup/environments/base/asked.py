@@ -182,7 +182,8 @@ class AskedText:
         own = f"{item.name}. {item.question}"
         if _ASKED_KIN.search(own) and not self.of_others:
             return False
-        if item.kind is Kind.LABORATORY and (self._taken or self._of_another_specimen(said)):
+        other = any(not specimen.search(said) for specimen in self._specimens)
+        if item.kind is Kind.LABORATORY and (self._taken or other):
             return False
         return not (_STAINED.search(item.question) and self._unstained) and self._alike(said)
 
@@ -211,9 +212,6 @@ class AskedText:
     def _topics(self) -> list[re.Pattern[str]]:
         """How the wordings of things put what it is about instead of the patient's own state."""
         return [told for asked, told in _ABOUT if asked.search(self.text)]
-
-    def _of_another_specimen(self, said: str) -> bool:
-        return not all(each.search(said) for each in self._specimens)
 
     def _alike(self, wording: str) -> bool:
         return all(told.search(wording) for told in self._topics)

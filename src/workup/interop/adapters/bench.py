@@ -15,7 +15,7 @@ from workup.loops.evaluation.examination import Examination, judged, scored
 from workup.loops.evaluation.loop import Evaluation
 from workup.loops.evaluation.suites import placed, stations
 from workup.loops.evaluation.suites.play import Asked, all_arms
-from workup.loops.training.loop import Plan
+from workup.loops.training.plan import Plan
 from workup.methods.base.outcome import correctness
 from workup.rl.interaction import Interaction
 from workup.roles.judges.verdicts import Verdicts

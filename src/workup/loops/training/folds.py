@@ -12,7 +12,7 @@ from workup.core.errors import UserError
 from workup.loops.evaluation import folds
 from workup.loops.frame import create
 from workup.loops.training import loop
-from workup.loops.training.loop import Plan
+from workup.loops.training.plan import Plan
 from workup.report.live import Live
 from workup.runs import Run
 from workup.runs.folder import free, part

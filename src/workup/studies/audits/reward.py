@@ -27,7 +27,7 @@ from workup.core.text import THINK
 from workup.environments.base.searching import EVIDENCE, REFINE
 from workup.environments.evidence import EvidenceSeeking
 from workup.loops.evaluation.examination import Examination, judged, scored
-from workup.loops.training.loop import Plan
+from workup.loops.training.plan import Plan
 from workup.methods import load
 from workup.models import samplers
 from workup.rl.interaction import Interaction
