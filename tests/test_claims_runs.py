@@ -220,6 +220,7 @@ def test_mistakes_are_told_in_one_line(words: Sequence[str], said: str, call: Ca
         ("id: fewer", "id: asks", "'asks' stands twice"),
         ("better: crit, than: outcome, of_run: area", "of_run: area", "better, than is missing"),
         ("of_run: area", "of_runs: area", "claims.5.of_runs"),
+        ("arms: {", "arms: {start: craft steps=9, ", "'start' is the run that all arms begin"),
         ("arms: {", 'arms: {odd: "craft \'", ', "as a shell reads it"),
     ],
 )

@@ -44,6 +44,7 @@ from workup.studies.claims.figures import FIGURES
 HERE = Path(__file__).parent
 AT, LESS = " @ ", " - "
 AREA = "area"
+START = "start"  # the run with whose policy all arms of a set-up begin
 TRAINED = STAGES[-1]
 ScaleName = Literal["tiny", "small", "paper"]
 SCALES: tuple[ScaleName, ...] = get_args(ScaleName)
@@ -253,6 +254,13 @@ class Paper(ClaimsPart):
                 if arm not in arms:
                     raise ValueError(f"claim {claim.id}: {unknown('arm', arm, arms)}")
         for name, setup in self.setups.items():
+            scales = setup.scales.values()
+            if START in {
+                *setup.arms,
+                *setup.bounds,
+                *(arm for each in scales for arm in each.arms),
+            }:
+                raise ValueError(f"setup {name}: '{START}' is the run that all arms begin with")
             for arm in setup.paid:
                 if arm not in setup.arms:
                     raise ValueError(f"setup {name}: paid names the arm '{arm}', which it lacks")

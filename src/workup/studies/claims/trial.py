@@ -16,7 +16,7 @@ from pathlib import Path
 
 from workup.core.errors import UserError
 from workup.runs import Run
-from workup.studies.claims import Claim, Paper, ScaleName, Setup, checks, meaning
+from workup.studies.claims import START, Claim, Paper, ScaleName, Setup, checks, meaning
 from workup.studies.claims.decided import CANNOT, FEWEST, NOT_RUN, Untried
 from workup.studies.claims.queue import EVALUATE, ClaimRun, Queue
 
@@ -25,7 +25,6 @@ BOUNDS = 3
 
 CHECKS, ELSEWHERE = "checks", "elsewhere"
 PAPER = "paper"
-START = "start"
 
 
 @dataclass(frozen=True)
