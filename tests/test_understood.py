@@ -512,6 +512,8 @@ def test_a_share_that_a_table_shows_as_zero_stands_in_its_caption(
         ("Besides the cough do you have fever?", ["fever"]),
         ("Do you and your wife cough?", ["cough"]),
         ("Has your wife told you that you cough?", ["cough"]),
+        ("Did your wife tell you that you cough?", ["cough"]),
+        ("Do you have not only fever but also a cough?", ["fever", "cough"]),
         ("Does your mom cough?", []),
         ("Do your kids have a cough?", []),
         ("Does your older brother have a cough?", []),
@@ -671,6 +673,9 @@ BROUGHT = "A boy is brought to the clinic by his mother."
         ("His wife has noticed that he coughs.", "Does your wife cough?", "", False),
         ("He has had fever.", "Does your son have fever?", BROUGHT, True),
         ("He has had fever.", "Does your son have fever?", "A man.", False),
+        ("She has fever.", "Does your son have fever?", "Mother of two with fever.", False),
+        ("He is grandiose.", "Is he grandiose?", "", True),
+        ("Relatively low weight.", "Does your family have a low weight?", "", False),
     ],
 )
 def test_what_relatives_say_is_the_patients_and_what_they_have_is_theirs(

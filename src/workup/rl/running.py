@@ -71,10 +71,10 @@ def ahead(items: Iterable[T]) -> Generator[T, None, None]:
 
 
 class OwnThread(Generic[T]):
-    """`work` in a thread and an event loop of its own, which live as long as it does.
+    """`work` in a thread and an event loop of its own; both end when it ends.
 
-    Context variables are those of the caller. Raises RuntimeError where the system has no thread
-    left.
+    Context variables are those of the caller. Raises RuntimeError where the system cannot start a
+    thread.
     """
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
@@ -108,7 +108,7 @@ class OwnThread(Generic[T]):
     def result(self) -> T:
         """Waits for the result; raises what `work` raises.
 
-        What a signal's handler raises in between, such as KeyboardInterrupt, cancels `work`.
+        What a signal's handler raises meanwhile, such as KeyboardInterrupt, cancels `work`.
         """
         try:
             wait([self._done])
@@ -118,7 +118,7 @@ class OwnThread(Generic[T]):
         return self._done.result()
 
     def cancel(self) -> None:
-        """Cancels `work` and waits until it has cleaned up; nothing happens where it is over."""
+        """Cancels `work` and waits until it has cleaned up; without effect once it is over."""
         either: tuple[Future[Any], ...] = (self._begun, self._done)
         wait(either, return_when=FIRST_COMPLETED)
         if self._begun.done():

@@ -204,10 +204,9 @@ class TrlEngine:
 
     def grpo(self, collect: Collect, steps: int) -> None:
         settings, mu = self.settings, self.settings.num_iterations
-        own = isinstance(self.policy, LocalPolicy)
-        policy: LivePolicy = self.policy
-        if own and settings.ahead:
-            policy = CopiedPolicy(self.policy.model, self.policy.tokenizer)
+        own, policy = isinstance(self.policy, LocalPolicy), self.policy
+        if settings.ahead and isinstance(policy, LocalPolicy):
+            policy = CopiedPolicy(policy)
         playing = PlayedSteps(collect, policy, steps, ahead=bool(settings.ahead))
 
         def trainer(folder: Path, done: int) -> StageTrainer:

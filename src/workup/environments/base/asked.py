@@ -1,4 +1,4 @@
-"""What a request asks about, besides the words that it shares with what can be asked for.
+"""What a request is about, where the words that it shares with an item are not enough.
 
 `AskedText` reads a request: what counts of it, whether it is about the patient, and what it cannot
 be about. The matcher compares words; then `AskedText` says whether what was found fits. Example:
@@ -23,7 +23,7 @@ _LEFT_OUT = re.compile(
     r"\b(?:apart from|aside from|besides|except(?: for)?|other than|in addition to|instead of"
     r"|rather than)\b[^,;.?!]*?"
     r"(?=$|[,;.?!]|\b(?:do|does|did|have|has|are|is|was|were) (?:you|he|she)\b)"
-    r"|\b(?:no|not|without)\b[^,;.?!]{0,80}(?=,? but\b)",
+    r"|\b(?:no|not(?! only)|without)\b[^,;.?!]{0,80}(?=,? but\b)",
     re.IGNORECASE,
 )
 # Why something is ordered: "chest x-ray for cough", "ECG to evaluate chest pain". It ends where
@@ -39,14 +39,14 @@ _JOINED = re.compile(
     r"\b(?:or|and)\b|[/;&]|,(?![^,]*\b(?:do|does|did|have|has|had|is|are|was|were)\b)",
     re.IGNORECASE,
 )
-# Of a question for a free fact, what people do with a thing, how much and since when: words that no
-# record repeats.
+# Of a question for a free fact, what people do with a thing, how much and since when: words that
+# records rarely repeat.
 _AROUND = re.compile(
     r"\b(?:tak(?:e|es|ing|en)|us(?:e|es|ing|ed)|drink(?:s|ing)?|high|known|notic(?:e|ed|ing)"
     r"|experienc(?:e|ed|ing)|becom(?:e|ing)|more|recent(?:ly)?|lately|current(?:ly)?|now)\b",
     re.IGNORECASE,
 )
-# What a question about the family says besides the relative and the disease.
+# General words of a question about the family, which are taken away before texts are compared.
 _FAMILY = re.compile(
     r"\b(?:famil(?:y|ies)|relatives?|hereditary|household|history|runs?|(?:any|some)(?:one|body))\b",
     re.IGNORECASE,
@@ -54,15 +54,18 @@ _FAMILY = re.compile(
 
 # --- whose state it is ---
 
-# Each is told by two patterns: how a request puts it, and how the wording of a thing that is about
-# the same does. "Family history of joint disease" is one.
+# Each topic has two patterns: one for requests, one for the wordings of items and facts. "Family
+# history of joint disease" is a wording about the family.
 _KIN = (
     r"(?:mother|mom|mum|father|dad|parents?|brothers?|sisters?|siblings?|husband|wife|spouse"
     r"|partner|girlfriend|boyfriend|sons?|daughters?|children|kids|aunts?|uncles?|cousins?|nieces?"
-    r"|nephews?|grand\w{1,12}|friends?|neighbou?rs?|co-?workers?|colleagues?|room-?mates?)\b"
+    r"|nephews?|grand(?:mothers?|fathers?|parents?|sons?|daughters?|child(?:ren)?|kids?|mas?|pas?)"
+    r"|friends?|neighbou?rs?|co-?workers?|colleagues?|room-?mates?)\b"
 )
-# Who is asked about is not who noticed: "has your wife told you that you snore".
-_NOTICED = r"(?! (?:told|noticed|said|says|heard|seen|complained|pointed)\b)"
+# A relative who only noticed something is not asked about: "has your wife told you that you snore".
+_NOTICED = (
+    r"(?! (?:tell|told|noticed?|say|said|says|heard|seen|mention(?:ed)?|complained|pointed)\b)"
+)
 _WHOSE = r"(?:(?:any of |one of )?(?:your|his|her|their|the) )"
 _ASKED_KIN = re.compile(
     r"\b(?:(?:family|families|relatives?|hereditary|household)\b"
@@ -71,7 +74,7 @@ _ASKED_KIN = re.compile(
     rf"|(?:in|of|among) {_WHOSE}{_KIN}|{_WHOSE}{_KIN}['’]s?)|^\W*your {_KIN}",
     re.IGNORECASE,
 )
-_TOLD_KIN = re.compile(rf"\b(?:famil|relative|heredit|inherit|{_KIN})", re.IGNORECASE)
+_TOLD_KIN = re.compile(rf"\b(?:famil|relatives?\b|heredit|inherit|{_KIN})", re.IGNORECASE)
 # A fact about somebody else: "My mother had breast cancer." It is no answer about the patient. One
 # that somebody else noticed is the patient's, and so is one that a parent says of a child.
 _NOTICING = r"(?:\w{1,20} )?(?:notic|noted|concerned|observed|worried|brought)"
@@ -88,6 +91,7 @@ _OF_KIN = re.compile(
 _BY_KIN = re.compile(rf"\b{_KIN} (?:{_NOTICING}|says?\b|said\b|reports?\b)", re.IGNORECASE)
 _BY_PARENT = re.compile(
     r"^(?:[^:]{0,80}: )?(?:(?:the|his|her) )?(?:patient['’]s )?(?:mother|father|parents?)\b"
+    r"(?! of (?:\d|one|two|three|four|five|six|twins)\b)"
     r"|\bbrought\b.{0,80}\bby (?:his|her|the) (?:mother|father|parents?)\b",
     re.IGNORECASE,
 )
@@ -108,7 +112,8 @@ _ABOUT = (
         for asked, told in (_VACCINATIONS, _ALLERGIES)
     ),
 )
-# What is taken is no laboratory value, unless a test is: "do you take magnesium?"
+# "Do you take magnesium?" asks for no laboratory value. A request that speaks of a test may, and so
+# may one that a colleague is asked: "have you taken his potassium".
 _TAKEN = re.compile(
     r"\b(?:do|does|did|are|is|have|has) (?:you|he|she|the patient) (?:\w{1,20} )?"
     r"(?:tak|us(?:e|ing)\b)",
@@ -118,8 +123,8 @@ _TESTED = re.compile(
     r"\b(?:tests?|levels?|samples?|blood(?! (?:pressure|sugar|thin)))\b|\byou\b.*\b(?:his|her)\b",
     re.IGNORECASE,
 )
-# What is measured in: serum sodium is no urine sodium. Of laboratory tests alone, since a patient
-# may say anything of urine.
+# The specimen: serum sodium is no urine sodium. It counts for laboratory tests alone, since a
+# patient may say anything of urine.
 _SPECIMENS = tuple(
     re.compile(rf"\b(?:{words})", re.IGNORECASE)
     for words in (
@@ -131,7 +136,7 @@ _SPECIMENS = tuple(
         "pleural",
     )
 )
-# A stain shows a protein in the tissue. Its gene, and the blood, are examined otherwise.
+# A stain shows a protein in the tissue. Tests of a gene or of the blood are no stains.
 _STAINED = re.compile("immunohistochem", re.IGNORECASE)
 _NOT_STAINED = re.compile(
     r"\b(?:fish|pcr|ngs|hybridi[sz]|mutat|rearrang|amplif|sequenc|fusion|transloc|deletion"
@@ -159,7 +164,7 @@ class AskedText:
 
     @property
     def orders(self) -> Sequence[AskedText]:
-        """What is ordered, where reasons are given: without all of them, without the last one."""
+        """The request without its reasons, then without the last one alone; empty without any."""
         if not (reasons := list(_REASON.finditer(self.text))):
             return ()
         last = reasons[-1]
@@ -168,7 +173,7 @@ class AskedText:
 
     @cached_property
     def free(self) -> tuple[str, str]:
-        """What is compared with free texts: first without words that no record repeats."""
+        """What is compared with free texts: first without words that records rarely repeat."""
         thing = _FAMILY.sub(" ", self.thing) if self.of_others else self.thing
         return _AROUND.sub(" ", thing), self.thing
 
@@ -210,7 +215,7 @@ class AskedText:
 
     @cached_property
     def _topics(self) -> list[re.Pattern[str]]:
-        """How the wordings of things put what it is about instead of the patient's own state."""
+        """The patterns that a wording must contain to be about the same."""
         return [told for asked, told in _ABOUT if asked.search(self.text)]
 
     def _alike(self, wording: str) -> bool:

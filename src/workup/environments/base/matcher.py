@@ -25,19 +25,18 @@ STEPS = ("name", "shared words", "contained name", "synonym", "meaning", "model"
 """How a request was understood, as observations have it; the last is `roles.interpreter`."""
 NAME, SHARED, CONTAINED, SYNONYM, MEANING, MODEL = STEPS
 
-# A request means an item from this share of common words on, of all words of both, and is answered
-# by a free-text fact that holds this share of the request's words, by weight: of two words both, or
-# else a knee X-ray would be answered by another X-ray.
-_ITEM_OVERLAP = 0.6
+_ITEM_OVERLAP = 0.6  # the least share of words in common, of all words of request and item
+# The least share of the request's words, by weight, that a free fact holds. Of two words it has to
+# hold both: else a knee X-ray would be answered by another X-ray.
 _FACT_COVERAGE = 0.67
-_CHINESE_COVERAGE = 0.5  # of pairs of characters, of which some lie between two words
+_CHINESE_COVERAGE = 0.5  # lower, since some pairs of characters lie between two words
 _FACTS_PER_ANSWER = 2
 # Two items whose cosines differ by less are equally near: then nobody knows which one is meant.
 _EQUALLY_NEAR = 0.05
 
 
 class Meaning:
-    """Texts that are near a request in meaning, by the cosine of their embeddings."""
+    """Compares texts by the cosine of their embeddings; `least` is the lowest that counts."""
 
     def __init__(self, encoder: str, least: float) -> None:
         self._encoder, self.least = Encoder(encoder), least
@@ -50,7 +49,7 @@ class Meaning:
         return MeaningIndex(self, np.array([number for number, _ in wordings], int), vectors)
 
     def asked(self, request: str) -> np.ndarray:
-        """The unit vector [dimension] of a request; an index may be asked again and again."""
+        """The unit vector [dimension] of a request, kept for the next time."""
         found: np.ndarray = self._asked(request)
         return found
 
@@ -100,22 +99,25 @@ class Matcher:
 
     `names` finds one by its exact name. A request means the item of the first step that fits:
 
-    1. it is an item's name, question or synonym as a whole, whatever its blanks and hyphens, or has
-        the words of one and no others
-    2. the words that it and a name or question have in common are .6 of those of both, or more
-    3. all words of a name stand in it, else their stems, else those of a question or synonym: of
-       several, those with the most words; a longer one that holds the words of a name goes before
-       the name: "yellow sputum" before "sputum"; where it joins things ("fever or cough"), all that
-       no longer one holds. A synonym of several words of which all but one are words of asking
-       ("how do you sleep") counts as a whole alone.
-    4. with `meaning`, the item whose wording is nearest; of two that are equally near, neither
+    1. It is an item's name, question or synonym as a whole, whatever its blanks and hyphens. Or it
+       has the same words, by their stems, but for words of asking ("cough please").
+    2. It joins things ("fever or cough"), and several items stand in it: all that no longer one
+       holds.
+    3. Of all words of it and of a name or question, .6 or more are in common.
+    4. All words of a name stand in it, else their stems, else those of a question or synonym. Of
+       several, those with the most words count. A longer one that holds the words of a name goes
+       before the name: "yellow sputum" before "sputum". A synonym of several words of which all but
+       one are words of asking ("how do you sleep") counts as a whole alone.
+    5. With `meaning`, the item whose wording is nearest; of two that are equally near and fit,
+       neither.
 
-    What the request mentions to leave it out ("apart from the fever") does not count from step 2
-    on. Where it names a thing to be done and its reason ("chest x-ray for cough"), the thing is
-    meant. A request about the family, about vaccinations or allergies means only items that are
-    about the same, and no other request means an item about the family. A test of urine or another
-    fluid is only that test, a test of a gene or of the blood is no stain, and what the patient
-    takes is no test (`AskedText`). Linear in the request, of which LONGEST characters are read.
+    What the request mentions to leave it out ("apart from the fever") does not count, but for an
+    item's name as a whole. Where it names a thing to be done and its reason ("chest x-ray for
+    cough"), the thing is meant. A request about the family, about vaccinations or allergies means
+    only items that are about the same, and no other request means an item about the family. A test
+    of urine or another fluid is only that test, a test of a gene or of the blood is no stain, and
+    what the patient takes is no test (`AskedText`). Linear in the request, of which LONGEST
+    characters are read.
     """
 
     def __init__(
@@ -166,7 +168,7 @@ class Matcher:
         self.facts = lru_cache(maxsize=1 << 10)(partial(FactMatcher, meaning=meaning, terms=terms))
 
     def whole(self, request: str) -> Match:
-        """Step 1 alone."""
+        """The item whose name, question or synonym the request is as a whole."""
         form = normalise(request[:LONGEST])
         return self._whole.get(form) or self._joined.get(form.replace(" ", ""), Match())
 
@@ -185,7 +187,7 @@ class Matcher:
         return Match(meant, MEANING) if len(meant) == 1 else Match()
 
     def _by_words(self, asked: AskedText) -> Match:
-        """Steps 1 to 3, of whatever stands around a name."""
+        """Equal words, then steps 2 to 4."""
         same = self._same.get(stems(asked.thing), Match())
         if fitting := self._fitting(asked, same.items):
             return Match(fitting, same.step)
@@ -227,11 +229,12 @@ class Matcher:
 
 
 class FactMatcher:
-    """Finds the facts of one case that belong to no listed item.
+    """Searches the facts of one case that belong to no listed item.
 
     By the name of a fact's item as a whole or within the request, or by a synonym of that name,
-    then by shared words, then by meaning. Of one name all facts are found, by shared words at most
-    two, by meaning one or those that are equally near.
+    then by shared words, then by meaning. Of a name as a whole all facts are found, of a name
+    within the request those about what it asks about, by shared words at most two of these, by
+    meaning one or those that are equally near.
     """
 
     def __init__(
@@ -255,7 +258,10 @@ class FactMatcher:
         self._near = meaning and meaning.index(list(enumerate(texts)))
 
     def match(self, request: str) -> tuple[Sequence[Sequence[Fact]], str]:
-        """The groups of facts that the request may mean equally well, and the step."""
+        """The groups of facts that the request may mean equally well, and the step.
+
+        The step means nothing where there is no group.
+        """
         asked = AskedText(request)
         if own := self._by_name.get(normalise(asked.text)):
             return [own], NAME
@@ -265,8 +271,8 @@ class FactMatcher:
         if not named:
             held = chosen(self._synonyms.held(asked.thing))
             named, step = [*dict.fromkeys(self._owners[index] for index in held)], SYNONYM
-        groups = [self._by_name[name] for name in named]
-        if groups := [group for group in groups if any(map(asked.fits_fact, group))]:
+        groups = [list(filter(asked.fits_fact, self._by_name[name])) for name in named]
+        if groups := list(filter(None, groups)):
             return groups, step
         for form in asked.free:
             least = 1.0 if len(stems(form)) == 2 else _FACT_COVERAGE

@@ -1,6 +1,7 @@
 """Figures of a whole run, which a claim compares where no single patient has a value.
 
-A claim names one of them as `of_run`. Each run has one number, so that the interval is over seeds.
+A claim names one of them as `of_run`, or `area`, the mean over the training curve, which
+`decided` computes. Each run has one number, so that the interval is over seeds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from workup.report import dynamics, regression
 from workup.report.curves import Curve
 from workup.runs import Outcome
 
-# A rise of .001 a step is told as .1 in 100 steps, a deviation of .06 as 6 hundredths.
+# A rise of .001 a step is written as .1 in 100 steps, a deviation of .06 as 6 hundredths.
 PER = 100
 
 
@@ -21,9 +22,9 @@ PER = 100
 class RunFigure:
     """`title` says what is compared, with {} for the measure.
 
-    `of` takes the steps of a run that a reward drove, the outcomes of its trained policy, and the
-    measure's name. It returns NaN, or the reason, where the figure is undefined. `measures` are
-    those that have it; all, if it names none.
+    `of` takes the reinforcement steps of a run, the outcomes of its trained policy's evaluation,
+    and the measure's name. It returns NaN, or the reason, where the figure is undefined. Only
+    `measures` have it; empty means all.
     """
 
     title: str
@@ -37,26 +38,30 @@ def slope(curve: Curve, _: Sequence[Outcome], name: str) -> float:
 
 
 def fit(curve: Curve, _: Sequence[Outcome], name: str) -> float:
-    """R² ∈ [0, 1]: the share of the measure's variance that its line explains (Table 11)."""
+    """R² ∈ [0, 1]: the share of the measure's variance that its line explains (C-MIG, Table 11)."""
     return _trend(curve, name).r2
 
 
 def late_deviation(curve: Curve, _: Sequence[Outcome], name: str) -> float:
-    """The standard deviation over the last 30 % of the steps, in hundredths (Table 9)."""
+    """The standard deviation over the last 30 % of the logged steps, × 100 (C-MIG, Table 9)."""
     return PER * _trend(curve, name).std
 
 
 def correlation(curve: Curve, _: Sequence[Outcome], name: str) -> float:
-    """Pearson's r of accuracy and the measure, both smoothed by a tenth of the steps (Table 2)."""
+    """Pearson's r of accuracy and the measure over the steps (C-MIG, Table 2).
+
+    Both are smoothed by a moving average over a tenth of the steps.
+    """
     accuracy, other = (dynamics.values(curve, each) for each in ("accuracy", name))
     return dynamics.together("accuracy", name, accuracy, other, curve.wide).smoothed
 
 
 def lead(_: Curve, outcomes: Sequence[Outcome], name: str) -> float | str:
-    """By how much the measure's coefficient is above the size of the others' (CRAFT, Table 2).
+    """The measure's coefficient less the greatest size of another's (CRAFT, Table 2).
 
-    They are those of `regression.regress` over the run's episodes: log odds of a right diagnosis,
-    for a share of 1 instead of 0.
+    The coefficients are those of `regression.regress` over the trained policy's evaluation: log
+    odds of a right diagnosis, for a share of 1 instead of 0. Example: 2 for the measure, −5 and 1
+    for others: the lead is −3.
     """
     fitted = regression.regress({"policy": outcomes})
     if not fitted.effects:
@@ -74,7 +79,9 @@ FIGURES: Mapping[str, RunFigure] = {
     "fit": RunFigure("R² of the trend of {}", fit),
     "late deviation": RunFigure("deviation of {} in the last steps, in hundredths", late_deviation),
     "correlation": RunFigure("correlation of accuracy and {} over training", correlation),
-    "lead": RunFigure("coefficient of {} less the largest other one", lead, [*regression.SHARES]),
+    "lead": RunFigure(
+        "coefficient of {} less the greatest size of another", lead, [*regression.SHARES]
+    ),
 }
 
 
@@ -82,5 +89,5 @@ def figure(name: str, curve: Curve, outcomes: Sequence[Outcome], measure: str) -
     """The figure of `FIGURES` of this name, or why the run has none."""
     found = FIGURES[name].of(curve, outcomes, measure)
     if isinstance(found, float) and math.isnan(found):
-        return f"{measure} has no {name}: too few steps logged it, or it was always the same"
+        return f"{measure} has no {name}: too few steps logged it, or figures never changed"
     return found
