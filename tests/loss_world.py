@@ -109,6 +109,10 @@ def figures(loss: float, network: Any) -> dict[str, float]:
     return found
 
 
+async def collected(policy: Any, step: int) -> list[Sample]:
+    return samples()
+
+
 def by_trl(name: str, dtype: torch.dtype, folder: Path) -> dict[str, float]:
     """The figures of a loss as our TRL engine computes it, in three micro-batches.
 
@@ -119,6 +123,7 @@ def by_trl(name: str, dtype: torch.dtype, folder: Path) -> dict[str, float]:
 
     from workup.engines.settings import EngineSettings
     from workup.engines.trl.arguments import policy_arguments
+    from workup.engines.trl.playing import PlayedSteps
     from workup.engines.trl.policy import Correction, PolicyTrainer
     from workup.engines.trl.scoring import scoring
     from workup.engines.trl.trainer import NAMES, TrlHooks
@@ -127,12 +132,13 @@ def by_trl(name: str, dtype: torch.dtype, folder: Path) -> dict[str, float]:
     settings, network = EngineSettings(**given), model(0, dtype)
     frozen = reference(dtype) if settings.beta else None
     arguments = GRPOConfig(**policy_arguments(settings, folder, 1, cpu=True), beta=0.0)
+    playing = PlayedSteps(collected, engine_world.Toy(network), 1, ahead=False)
     with scoring(network), scoring(frozen) if frozen is not None else nullcontext():
         trainer = PolicyTrainer(
             model=network,
             args=arguments,
             processing_class=engine_world.tokenizer(),
-            collect=lambda step: samples(),
+            playing=playing,
             reference=frozen,
             beta=settings.beta,
             micro_batch=3,

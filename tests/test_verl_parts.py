@@ -205,6 +205,7 @@ TOGETHER: dict[str, tuple[dict[str, Any], Any]] = {
 }
 REFUSED: dict[str, Any] = {
     "policy": "tiny",
+    "ahead": 1,
     "sampler": "vllm",
     "sampler_address": "http://host:1",
     "lr_schedule": "linear",
