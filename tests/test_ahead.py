@@ -160,16 +160,11 @@ def test_a_training_that_fails_cancels_what_is_played(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that nobody disturbed."""
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """A run that nobody disturbed."""
     home = tmp_path_factory.mktemp("undisturbed")
     done = forked(*TRAIN, "--out", "run", cwd=home)
     assert done.returncode == 0, done.stderr
-    return home
-
-
-@pytest.fixture(scope="module")
-def undisturbed(home: Path) -> Ended:
     return Ended.of(home / "run")
 
 

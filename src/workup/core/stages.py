@@ -147,12 +147,12 @@ class GrpoStage:
 
     `scorers` names the scorers that the reward asks, and `models` the supporting roles whose models
     it asks, and DOCTOR for the policy's: a run without one of the roles is refused before it writes
-    anything. `settle` is called with
-    each episode as soon as it is over: it asks the judges whose verdicts the reward needs besides
-    `Instruments.judge`; where it raises RolloutError, the episode is failed. `fits` raises
-    UserError for a case that the reward cannot score; a run calls it with its first training cases,
-    and with the first ones that it tests, before it writes anything. `alone` says that `credit`
-    learns from a single episode of a case; others get 0 there, and a run with group=1 is refused.
+    anything. `settle` is called with each episode as soon as it is over: it asks the judges whose
+    verdicts the reward needs besides `Instruments.judge`; where it raises RolloutError, the episode
+    is failed. `fits` raises UserError for a case that the reward cannot score; a run calls it with
+    its first training cases, and with the first ones that it tests, before it writes anything.
+    `alone` says that `credit` learns from a single episode of a case; others get 0 there, and a run
+    with group=1 is refused.
     """
 
     name: str

@@ -32,6 +32,8 @@ class PlayedSteps:
         self._collect, self._policy, self._steps = collect, policy, steps
         self.ahead = ahead
         self._next: OwnThread[Sequence[Sample]] | None = None
+        self.staleness = 0
+        """How many steps older the weights that played the newest step are than those it trains."""
 
     def take(self, step: int) -> Sequence[Sample]:
         """The samples of `step`; with `ahead` the next step begins to play.
@@ -44,14 +46,11 @@ class PlayedSteps:
             found = run_to_end(self._collect(self._policy, step))
         else:
             found, self._next = self._next.result(), None
+        self.staleness = int(self.ahead and step > 0)
         if self.ahead and step + 1 < self._steps:
             self._policy.refresh()  # nothing plays now
             self._next = OwnThread(self._collect(self._policy, step + 1))
         return found
-
-    def staleness(self, step: int) -> int:
-        """How many steps older the weights that play `step` are than those that learn it: 0, 1."""
-        return int(self.ahead and step > 0)
 
     def settle(self) -> None:
         """Waits until the step that is under way has been played; raises what playing raises."""

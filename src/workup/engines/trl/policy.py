@@ -82,7 +82,6 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         exact = self.model.dtype == torch.float32 and not self.args.bf16
         self.tolerance = Tolerance(exact, correction.own)
         self._gaps: list[NDArray[np.float32]] = []
-        self._stale = 0
         self._computed: Tensor | None = None  # log-probabilities of the newest forward pass
         self._openings: Openings | None = None  # of the micro-batch whose pass is next
 
@@ -91,7 +90,6 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         if repeat == 0:
             self.model.eval()
             samples = list(self.playing.take(step))
-            self._stale = self.playing.staleness(step)
             self.model.train()
             self._parts = self._cut(samples, step)
             if self.correction.cap is not None:
@@ -212,7 +210,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         """
         mask = part.inputs["completion_mask"].bool()
         gap = (logprobs - part.inputs["old_per_token_logps"])[mask]
-        if not self._stale:
+        if not self.playing.staleness:
             self.tolerance.check(gap, self.temperature)
         self._gaps.append(gap.float().cpu().numpy())
 
@@ -242,7 +240,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
             logs |= {name: total / self.hooks.period for name, total in self._means.items()}
             logs |= summary(gather_object(self._gaps))
             if self.playing.ahead:
-                logs["staleness"] = self._stale
+                logs["staleness"] = self.playing.staleness
             self._gaps = []
             self._means.clear()
         super().log(logs, start_time)

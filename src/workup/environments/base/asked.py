@@ -99,18 +99,20 @@ _CHILD = re.compile(r"\b(?:(?:your|his|her|their) )?(?:son|daughter)\b", re.IGNO
 
 # --- which kind of thing it is ---
 
-_VACCINATIONS = (
-    r"vaccin|immuni[sz]|(?:shots?|jabs?) (?:against|for)\b",
-    r"vaccin|immuni[sz]|shots?\b|jabs?\b",
-)
-_ALLERGIES = r"allerg(?:y|ic|ies) to\b", "allerg"
+
+def _beginning(words: str) -> re.Pattern[str]:
+    """Finds words that begin like one of `words`."""
+    return re.compile(rf"\b(?:{words})", re.IGNORECASE)
+
+
 # (asked, told): who asks about one of these is answered only by what is about the same.
 _ABOUT = (
     (_ASKED_KIN, _TOLD_KIN),
-    *(
-        (re.compile(rf"\b(?:{asked})", re.IGNORECASE), re.compile(rf"\b(?:{told})", re.IGNORECASE))
-        for asked, told in (_VACCINATIONS, _ALLERGIES)
+    (
+        _beginning(r"vaccin|immuni[sz]|(?:shots?|jabs?) (?:against|for)\b"),
+        _beginning(r"vaccin|immuni[sz]|shots?\b|jabs?\b"),
     ),
+    (_beginning(r"allerg(?:y|ic|ies) to\b"), _beginning("allerg")),
 )
 # "Do you take magnesium?" asks for no laboratory value. A request that speaks of a test may, and so
 # may one that a colleague is asked: "have you taken his potassium".
@@ -126,14 +128,16 @@ _TESTED = re.compile(
 # The specimen: serum sodium is no urine sodium. It counts for laboratory tests alone, since a
 # patient may say anything of urine.
 _SPECIMENS = tuple(
-    re.compile(rf"\b(?:{words})", re.IGNORECASE)
-    for words in (
-        "urin",
-        "csf|spinal|cerebrospinal|lumbar puncture",
-        "stool|f(?:a)?ec(?:es|al)",
-        "synovial|joint (?:fluid|aspirat)",
-        "ascit|peritoneal",
-        "pleural",
+    map(
+        _beginning,
+        (
+            "urin",
+            "csf|spinal|cerebrospinal|lumbar puncture",
+            "stool|f(?:a)?ec(?:es|al)",
+            "synovial|joint (?:fluid|aspirat)",
+            "ascit|peritoneal",
+            "pleural",
+        ),
     )
 )
 # A stain shows a protein in the tissue. Tests of a gene or of the blood are no stains.

@@ -197,7 +197,8 @@ class Training:
         self.disk, self.plan, self.engine, self.live = disk, plan, engine, live
         self.settings, self.policy = plan.settings, engine.live.policy
         self.scorers: dict[str, Mapping[str, Scorer]] = {}  # stage → its scorers by name
-        self.ahead: int | None = None  # the step, from 0, that an earlier session played ahead
+        # the step, from 0, that an earlier session played ahead and did not train on
+        self.played_ahead: int | None = None
         self._clock("")
         engine.on_step = self._on_step
 
@@ -385,7 +386,7 @@ class Training:
         )
 
         async def collect(policy: Policy, step: int) -> Sequence[Sample]:
-            if step == self.ahead:
+            if step == self.played_ahead:
                 return self._played(stage.name, step)
             return await loop.collect(policy, step)
 
@@ -509,13 +510,12 @@ class Training:
         """
         self._clock(name)
         done = self.engine.done(kind)
-        if kind == "grpo" and self.settings.ahead and 0 < done < total:
-            self.ahead = done
+        kept = int(kind == "grpo" and self.settings.ahead and 0 < done < total)
+        self.played_ahead = done if kept else None
         if self.engine.processes.is_main:
-            self.disk.truncate_after(name, done, ahead=int(self.ahead is not None))
-            if kind == "grpo":
-                self.disk.refuse_lost(name, done)
-                self.disk.refuse_lost(name, 0 if self.ahead is None else self.ahead + 1)
+            self.disk.truncate_after(name, done, ahead=kept)
+            for step in range(done, done + kept + 1) if kind == "grpo" else ():
+                self.disk.refuse_lost(name, step)
             if total:
                 self.live.stage(name, total, done=done)
 
@@ -524,7 +524,6 @@ class Training:
         self.stage, self.last, self.scored = name, time.monotonic(), self._scoring()
         self.worked = time.process_time()
         self.collected: dict[int, Collected] = {}  # by step, from 1, until it has been trained on
-        self.ahead = None
 
     def _keep(self, step: Step) -> None:
         """Writes a step's episodes before its update.

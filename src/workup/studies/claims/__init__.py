@@ -254,13 +254,6 @@ class Paper(ClaimsPart):
                 if arm not in arms:
                     raise ValueError(f"claim {claim.id}: {unknown('arm', arm, arms)}")
         for name, setup in self.setups.items():
-            scales = setup.scales.values()
-            if START in {
-                *setup.arms,
-                *setup.bounds,
-                *(arm for each in scales for arm in each.arms),
-            }:
-                raise ValueError(f"setup {name}: '{START}' is the run that all arms begin with")
             for arm in setup.paid:
                 if arm not in setup.arms:
                     raise ValueError(f"setup {name}: paid names the arm '{arm}', which it lacks")
@@ -269,8 +262,10 @@ class Paper(ClaimsPart):
         return self
 
     def _told_apart(self, setup: str, scale: ScaleName) -> None:
-        """Raises ValueError for arms that train the same, and for one that a scale lacks."""
+        """Raises ValueError for arms that train the same, one that a scale lacks, and START."""
         commands = self.setups[setup].commands(scale)
+        if START in commands:
+            raise ValueError(f"setup {setup}: '{START}' is the run that all arms begin with")
         known: dict[str, str] = {}
         for arm, words in commands.items():
             other = known.setdefault(repr(meaning(words)), arm)
