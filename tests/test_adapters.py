@@ -67,6 +67,7 @@ def played_by(name: str) -> tuple[str, str]:
     raise AssertionError(f"no method can be played in {name}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", environments.names())
 def test_every_environment_step_by_step_is_our_own_loop(name: str, tmp_path: Path) -> None:
     """What is said was demonstrated: for the first case, for another one, and cut short."""

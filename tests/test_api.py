@@ -10,6 +10,7 @@ from workup.cli import api
 from workup.core.errors import UserError
 
 
+@pytest.mark.long
 def test_ten_lines_of_a_notebook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -341,6 +341,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     return made
 
 
+@pytest.mark.long
 def test_the_summary_says_how_sure_doctors_are_and_where_that_comes_from(runs: list[Run]) -> None:
     entries = runs[0].summary["doctors"]
     assert entries["doc"]["probabilities"] == "stated"

@@ -101,6 +101,7 @@ def test_a_replay_needs_no_key(call: Call, tmp_path: Path, monkeypatch: pytest.M
     assert server.asked == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -223,6 +224,7 @@ def test_a_read_only_place_is_told_before_anything_is_trained(call: Call, tmp_pa
         assert "read-only" in refused(call, tmp_path, *TRAIN[:4], "--out", out)
 
 
+@pytest.mark.long
 def test_roles_of_the_users_file_have_a_place_or_are_left_out_and_told(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

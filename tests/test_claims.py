@@ -147,6 +147,7 @@ def test_any_text_is_read(text: str, name: str) -> None:
     assert not denied(text, ())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "unit",
     ["glioma ", "glioma, ", "not ", "no glioma ", "? ", "it is ", "[1] glioma; ", "\n", "and "],

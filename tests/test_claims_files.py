@@ -74,6 +74,7 @@ def test_a_paper_is_whole(name: str) -> None:
         assert {place for _, place in compared} >= paper.setups[setup].elsewhere.keys()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "scale", "setup", "arm"), arms())
 def test_an_arm_can_be_typed(name: str, scale: ScaleName, setup: str, arm: str) -> None:
     found = plan(name, scale)
@@ -106,6 +107,7 @@ def training(words: tuple[str, ...]) -> Training:
     return Training.of(settings((*words, "evaluation.cases=20")), "user")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "scale", "setup", "arm"), TINY)
 def test_a_tiny_arm_can_be_trained(name: str, scale: ScaleName, setup: str, arm: str) -> None:
     """Everything that a run resolves before it begins: cases, encounter, demonstrations, stages."""

@@ -96,10 +96,12 @@ def words_of(toy: Path, tmp_path: Path) -> list[str]:
     return ["claims", str(toy), "--seeds", "2", "--jobs", "2", "--out", str(tmp_path / "out")]
 
 
+@pytest.mark.long
 def test_sigterm_is_an_interruption(toy: Path, tmp_path: Path, call: Call) -> None:
     interrupted(signal.SIGTERM, words_of(toy, tmp_path), tmp_path / "out")
 
 
+@pytest.mark.long
 def test_a_file_is_run_interrupted_and_run_on(toy: Path, tmp_path: Path, call: Call) -> None:
     words = words_of(toy, tmp_path)
     interrupted(signal.SIGINT, words, tmp_path / "out")
@@ -151,6 +153,7 @@ def test_a_file_is_run_interrupted_and_run_on(toy: Path, tmp_path: Path, call: C
     assert (tmp_path / "out" / "claims.json").read_text() == kept
 
 
+@pytest.mark.long
 def test_a_run_that_fails_is_told_and_the_others_go_on(
     toy: Path, tmp_path: Path, call: Call
 ) -> None:

@@ -49,6 +49,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 # ---------------------------------------------------------------------------------- asking for help
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [(), ("--help",), ("train", "--help")])
 def test_help_answers_without_loading_torch(words: tuple[str, ...], tmp_path: Path) -> None:
     code = (
@@ -317,6 +318,7 @@ def test_what_no_stage_could_do_is_told_before_anything_is_played(
     assert status == 0, err
 
 
+@pytest.mark.long
 def test_a_taken_folder_is_not_touched(
     call: Call, tmp_path: Path, trained: tuple[Path, str]
 ) -> None:
@@ -343,6 +345,7 @@ def test_a_read_only_place_is_named(call: Call, tmp_path: Path) -> None:
     assert "read-only" in err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("room", [40_000, 200_000])
 def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(
     room: int, tmp_path: Path

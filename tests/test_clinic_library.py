@@ -261,6 +261,7 @@ def test_what_states_no_triple_yields_none(text: str):
     assert read_triples(text) == ()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "unit",
     [

@@ -712,6 +712,7 @@ def test_packets_twice_or_nowhere(tmp_path: Path) -> None:
         open_source(f"phenopackets:{tmp_path / 'empty'}")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not PACKETS.is_file(), reason="the converted file is not here")
 def test_the_converted_packets() -> None:
     source = open_source(f"phenopackets:{PACKETS}")
@@ -1271,6 +1272,7 @@ def many(folder: Path, count: int) -> Path:
     )
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
     few, little = measured(f"mimiciv:{many(tmp_path / 'few', 50)}#outcome")
     lots, much = measured(f"mimiciv:{many(tmp_path / 'lots', 2_000)}#outcome")

@@ -144,6 +144,7 @@ def test_the_ranges_tell_every_bound_that_there_is() -> None:
                         assert f"{word} {limit:{'g' if limit < 1e6 else ','}}" in listed[name], name
 
 
+@pytest.mark.long
 def test_settings_are_listed_searched_and_hinted_at(call: Call) -> None:
     status, out, _ = call("settings")
     assert status == 0
@@ -216,6 +217,7 @@ def leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
             yield from leaves(command.get_command(context, name), (*words, name))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", leaves(COMMANDS), ids=" ".join)
 def test_every_help_fits_eighty_columns_and_cuts_nothing(
     words: tuple[str, ...], call: Call, monkeypatch: pytest.MonkeyPatch

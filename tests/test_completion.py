@@ -41,6 +41,7 @@ def offers(*words: str, cwd: Path) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(BASH is None, reason="needs bash")
 def test_bash_completes_commands_methods_sources_and_settings(tmp_path: Path) -> None:
     assert offers("ev", cwd=tmp_path) == ["evaluate"]
@@ -60,6 +61,7 @@ def test_bash_completes_commands_methods_sources_and_settings(tmp_path: Path) ->
     assert offers("evaluate", "", cwd=tmp_path) == ["runs/mine/"]
 
 
+@pytest.mark.long
 def test_completion_loads_no_torch(tmp_path: Path) -> None:
     code = (
         "import sys; from workup.cli import app as cli; sys.argv = ['workup']\ntry: cli.main()\n"

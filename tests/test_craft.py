@@ -78,6 +78,7 @@ errors = st.fractions(-1, 1, max_denominator=20)
 
 
 # Its premise rules most pairs of sets out.
+@pytest.mark.long
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(
     st.lists(st.tuples(st.integers(0, 3), errors), min_size=1, max_size=8),

@@ -243,6 +243,7 @@ def sample(
     return values, 0.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["verdicts", "differences", "undefined"])
 def test_the_interval_covers_the_truth(kind: str) -> None:
     """.93 to .97, for 3 to 12 seeds, 50 to 1,000 patients, and seeds that vary by 0 to .05.
@@ -265,6 +266,7 @@ def test_the_interval_covers_the_truth(kind: str) -> None:
     assert 0.94 <= np.mean(list(cover.values())) <= 0.965, cover
 
 
+@pytest.mark.long
 def test_intervals_by_patient_alone_and_squared_shares_cover_too_little() -> None:
     """What this module's choice is for; normal effects, three seeds."""
     rng = np.random.default_rng(1)
@@ -283,6 +285,7 @@ def test_intervals_by_patient_alone_and_squared_shares_cover_too_little() -> Non
     assert shares["by patient"] < 0.88
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("seeds", "sd"), [(3, 0.02), (8, 0.02), (8, 0.05)])
 def test_a_detectable_difference_is_found_with_its_power(seeds: int, sd: float) -> None:
     """The truth is put at the detectable difference of the true components."""

@@ -324,6 +324,7 @@ def rows(shown: dict[str, ShownRun]) -> dict[str, Any]:
     return {row["name"]: row for row in content["rows"]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*OPENED, *LINES])
 def test_a_damaged_run_takes_no_other_away(name: str, sound: Path, tmp_path: Path) -> None:
     damage, why = {**OPENED, **LINES}[name]
@@ -340,6 +341,7 @@ def test_a_damaged_run_takes_no_other_away(name: str, sound: Path, tmp_path: Pat
     assert why in str(told.value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*ROWS, *PAGES])
 def test_a_damaged_episode_is_named_and_stays_so(name: str, sound: Path, tmp_path: Path) -> None:
     """It is not read again and again, and no page says "0 episodes" meanwhile."""
@@ -357,6 +359,7 @@ def test_a_damaged_episode_is_named_and_stays_so(name: str, sound: Path, tmp_pat
     assert {row["run"] for row in found["rows"]} == {"good"} | ({"bad"} if name in PAGES else set())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*OPENED, *LINES, *ROWS, *PAGES])
 def test_commands_refuse_a_damaged_run_in_one_line(
     name: str, sound: Path, call: Call, tmp_path: Path
@@ -439,6 +442,7 @@ def changed(value: Any, at: tuple[Any, ...], new: Any) -> Any:
     return made if isinstance(value, dict) else list(made.values())
 
 
+@pytest.mark.long
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(FILES), st.data())
 def test_whatever_json_says_pages_are_shown_or_say_what_is_damaged(
@@ -475,6 +479,7 @@ COLUMNS = [
 LINES_OF = [("blocks", "told"), ("blocks", "said"), ("bodies", "lines")]
 
 
+@pytest.mark.long
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(COLUMNS), sqlite_values)
 def test_whatever_a_database_holds_pages_are_shown_or_say_what_is_damaged(
@@ -484,6 +489,7 @@ def test_whatever_a_database_holds_pages_are_shown_or_say_what_is_damaged(
     looked_at_with(sound, table, name, lambda held: value)
 
 
+@pytest.mark.long
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(LINES_OF), json_values | st.text(max_size=9), st.data())
 def test_whatever_a_block_holds_pages_are_shown_or_say_what_is_damaged(

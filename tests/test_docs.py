@@ -233,6 +233,7 @@ def prose(page: Path) -> str:
     return FENCE.sub("", page.read_text())
 
 
+@pytest.mark.long
 def test_the_examples_of_the_python_page_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -446,6 +447,7 @@ def test_the_example_sampler_draws_what_the_local_one_draws(extended: Path) -> N
         assert mine.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
 
 
+@pytest.mark.long
 def test_the_example_engine_trains_the_last_layer_alone(extended: Path) -> None:
     two = {"width": 16, "heads": 2, "layers": 2}
     before = workup.train("outcome", cases="clinic:xs", out="before", **{**SMALL, "tiny": two})

@@ -471,6 +471,7 @@ def test_the_exact_reader_of_an_encounter_is_enumeration() -> None:
         assert posterior == pytest.approx(list(expected), abs=1e-9)
 
 
+@pytest.mark.long
 def test_knowing_the_channel_helps_and_both_doctors_are_anchors(tmp_path: Any) -> None:
     run = workup.evaluate(
         "greedy information",
@@ -559,6 +560,7 @@ def test_a_person_may_ask_such_a_patient_again() -> None:
         assert yours.episode.questions == questions
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "name"),
     [("outcome", "consultation"), ("grpo", "questioning"), ("search-r1", "inquiry")],
@@ -585,6 +587,7 @@ def test_a_method_trains_with_such_patients(method: str, name: str, tmp_path: An
 # --- the study ---
 
 
+@pytest.mark.long
 def test_the_study_sweeps_the_dose_with_both_ideal_doctors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -269,6 +269,7 @@ def train(
     return engine
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lora", [None, LORA], ids=["whole", "lora"])
 def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, lora: Any) -> None:
     whole = train(lora, tmp_path / "whole")

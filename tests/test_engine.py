@@ -195,6 +195,7 @@ def means(model: Any, reference: Any, samples: Sequence[Sample]) -> dict[str, fl
     return {name: sum(values) / len(values) for name, values in every.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo"])
 @pytest.mark.parametrize("micro_batch", [1, 4, 64])
 def test_what_is_logged_does_not_depend_on_how_a_batch_is_cut(
@@ -437,6 +438,7 @@ def imitation(policy: Toy, model: Any, batch: Sequence[Demonstration]) -> torch.
     return total / count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("branches", [True, False])
 @pytest.mark.parametrize("micro_batch", [64, 2])
@@ -607,6 +609,7 @@ def train(
     return engine
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings", CASES, ids=["plain", "kl, iterations, cosine", "lora"])
 def test_an_interrupted_run_ends_with_the_same_weights(
     tmp_path: Path, settings: EngineSettings
@@ -632,6 +635,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(
     ]
 
 
+@pytest.mark.long
 def test_a_stage_stopped_in_the_warm_start_goes_on(tmp_path: Path) -> None:
     settings = CASES[0]
     whole = train(settings, tmp_path / "whole")
@@ -666,6 +670,7 @@ def test_a_checkpoint_is_an_ordinary_model_folder(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lora", [None, LORA], ids=["whole", "lora"])
 def test_the_saved_policy_is_complete(tmp_path: Path, lora: LoraSettings | None) -> None:
     engine = train(EngineSettings(lr=0.01, lora=lora), tmp_path / "run")
@@ -679,6 +684,7 @@ def test_the_saved_policy_is_complete(tmp_path: Path, lora: LoraSettings | None)
     assert AutoTokenizer.from_pretrained(tmp_path / "policy").pad_token_id == 0
 
 
+@pytest.mark.long
 def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     folder, found = tmp_path / "1-grpo", [0]
@@ -746,6 +752,7 @@ def test_half_precision_and_recomputed_activations(tmp_path: Path) -> None:
 # --- memory, trackers, settings ---
 
 
+@pytest.mark.long
 def test_nothing_grows_with_the_steps(tmp_path: Path) -> None:
     counts = []
 
@@ -780,6 +787,7 @@ def test_settings_refuse_what_they_do_not_know() -> None:
 # --- several processes ---
 
 
+@pytest.mark.long
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
     place = (free_port(), tmp_path / "two")
     two = [warm().Process(target=engine_processes.run, args=(rank, *place)) for rank in range(2)]

@@ -154,6 +154,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_reading_takes_linear_time(name: str) -> None:
     began = time.process_time()
@@ -299,6 +300,7 @@ SMALL = {
 }
 
 
+@pytest.mark.long
 def test_one_from_outside_is_trained_in_and_evaluated(triage: str) -> None:
     encounter = {"name": triage, "max_turns": 3, "greeting": "Who is next?"}
     evaluation = {"cases": 4}

@@ -174,6 +174,7 @@ def test_the_same_again_costs_nothing_and_is_the_same(server: Server, tmp_path: 
     assert [row["hits"] for row in second.summary["calls"]] == [asked]
 
 
+@pytest.mark.long
 def test_faults_change_nothing(tmp_path: Path) -> None:
     """At 20 % faults no episode is lost, no answer is charged twice, and the result is the same.
 
@@ -230,6 +231,7 @@ def charges(path: Path) -> int:
         return int(replies.execute("SELECT count(*) FROM charges").fetchone()[0])
 
 
+@pytest.mark.long
 def test_killed_at_any_moment_it_goes_on_without_paying_again(tmp_path: Path) -> None:
     with serving(gate := Gate(doctor, 40)) as server:
         words = (
@@ -346,6 +348,7 @@ def test_an_episode_whose_reward_gives_up_is_a_failed_one(tmp_path: Path) -> Non
         examine(plain(tmp_path / "b"), examination(reward=reward, max_failed=0), play, "random")
 
 
+@pytest.mark.long
 def test_a_spent_budget_stops_cleanly_and_more_money_goes_on(
     server: Server, tmp_path: Path
 ) -> None:

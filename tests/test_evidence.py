@@ -386,6 +386,7 @@ def test_no_demonstration_without_a_model_of_the_cases() -> None:
 # --- training ---
 
 
+@pytest.mark.long
 def test_it_is_trained_and_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     small = {

@@ -229,6 +229,7 @@ def test_cases_without_a_model_are_refused() -> None:
         paid_by_gain(stages("outcome", WORLD), replace(SOURCE, knowledge=None), WORLD)
 
 
+@pytest.mark.long
 def test_searches_are_paid_where_names_have_to_be_looked_up(call: Call, tmp_path: Path) -> None:
     words = ("train", "search-r1", "--cases", "clinic:xs#renamed,linked", *SMALL)
     small = ("steps=1", "sft.steps=2", "evaluation.cases=2", "environment.max_turns=4")
@@ -238,6 +239,7 @@ def test_searches_are_paid_where_names_have_to_be_looked_up(call: Call, tmp_path
     assert set(line["parts"]) == {"gain", "acc", "malformed"}
 
 
+@pytest.mark.long
 def test_a_run_is_paid_so_and_says_so(call: Call, tmp_path: Path) -> None:
     words = ("train", "craft", "--cases", "clinic:xs", *SMALL, "steps=2", "sft.steps=5")
     status, _, said = call(*words, "--out", "run", "evaluation.cases=2", "reward=exact-gain")

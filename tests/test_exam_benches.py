@@ -33,6 +33,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_a_station_elsewhere_scores_as_ours(
     name: str, played: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

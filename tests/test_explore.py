@@ -240,6 +240,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Run:
         )
 
 
+@pytest.mark.long
 def test_every_kind_of_stage_in_one_run(everything: Run) -> None:
     stages = ["warm start"] * 80 + ["search"] * 3 + ["sft"] + ["pairs"] * 3 + ["dpo"] + ["grpo"] * 2
     assert [line["stage"] for line in everything.metrics()] == stages
@@ -303,6 +304,7 @@ def test_what_was_kept_is_exported(everything: Run, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["sft", "dpo", "sft-gt", "dialogt"])
 def test_baselines_train_end_to_end(name: str, tmp_path: Path) -> None:
     assert load(name).summary
@@ -346,6 +348,7 @@ WORDS = (
 )
 
 
+@pytest.mark.long
 def test_killed_anywhere_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     monkeypatch.setenv("CASES_OF_A_STEP", "2")

@@ -231,6 +231,7 @@ def lengths(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [n for n in exports.names() if "run" in exports.load(n).takes])
 def test_an_export_holds_a_bounded_part_in_memory(
     name: str, lengths: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -28,6 +28,7 @@ def test_in_a_clone_the_command_names_the_clone(extra: str) -> None:
     assert extra in KNOWN
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("library", sorted(extras.EXTRAS))
 def test_the_extra_brings_the_library(library: str) -> None:
     wanted = list(KNOWN[extras.EXTRAS[library]])

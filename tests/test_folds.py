@@ -128,6 +128,7 @@ def test_what_is_no_split_is_refused_in_one_line(value: object) -> None:
 # training -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_every_case_is_tested_once_by_a_policy_that_did_not_know_it(crossed: Run, own: str) -> None:
     ids = {f"p{n}" for n in range(CASES)}
     records: list[Record] = list(crossed.evaluated("trained"))
@@ -184,6 +185,7 @@ def test_it_says_how_the_training_of_each_fold_ended(crossed: Run) -> None:
     assert told(entry).endswith("; fold by fold: 2 too short to tell")
 
 
+@pytest.mark.long
 def test_the_command_that_goes_on_goes_on_fold_by_fold(crossed: Run) -> None:
     line = shlex.split(command(crossed, "grpo"))
     done = forked(*line[1:], cwd=crossed.path.parent)
@@ -196,6 +198,7 @@ def test_the_command_that_goes_on_goes_on_fold_by_fold(crossed: Run) -> None:
             assert [one["run"] for one in before] == [str(crossed.path / part)]
 
 
+@pytest.mark.long
 def test_a_fold_by_itself_is_the_same_run(crossed: Run, own: str, tmp_path: Path) -> None:
     alone = workup.train("outcome", cases=own, split="2/2", out=tmp_path / "alone", **SMALL)
     inside = Run.open(crossed.path / "folds" / "2")
@@ -203,6 +206,7 @@ def test_a_fold_by_itself_is_the_same_run(crossed: Run, own: str, tmp_path: Path
     assert resolve(str(inside.path)).history[0].split == "2/2"
 
 
+@pytest.mark.long
 def test_an_interrupted_cross_validation_goes_on(
     crossed: Run, own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +259,7 @@ def test_steps_of_folds_count_what_a_fold_lacks_as_none() -> None:
     assert mean["parts"] == {"acc": 0.75, "gain": 0.5}
 
 
+@pytest.mark.long
 def test_folds_without_a_case_are_left_out_and_told(tmp_path: Path) -> None:
     clinic = open_source("clinic:xs")
     path = tmp_path / "few.jsonl"
@@ -269,6 +274,7 @@ def test_folds_without_a_case_are_left_out_and_told(tmp_path: Path) -> None:
         workup.train("outcome", cases=f"jsonl:{one}", folds=4, out=tmp_path / "s", **SMALL)
 
 
+@pytest.mark.long
 def test_few_test_cases_are_told_of_folds(own: str, tmp_path: Path, call: Call) -> None:
     words = ("steps=1", "sft.steps=1", "batch=1", "group=2", "max_tokens=8", "tiny.width=16")
     status, shown, told = call("train", "outcome", "--cases", own, *words, "--out", "r")
@@ -281,6 +287,7 @@ def test_few_test_cases_are_told_of_folds(own: str, tmp_path: Path, call: Call) 
 # what it is read by -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_its_policies_are_evaluated_each_on_its_own_fold(
     crossed: Run, own: str, tmp_path: Path
 ) -> None:
@@ -328,6 +335,7 @@ def test_an_evaluation_goes_on_with_the_same_weights_alone(
     assert workup.resume(run.path).summary["doctors"] == run.summary["doctors"]
 
 
+@pytest.mark.long
 def test_it_is_compared_as_one_run_with_all_cases(crossed: Run, own: str, tmp_path: Path) -> None:
     other = workup.train("outcome", cases=own, folds=2, seed=1, out=tmp_path / "o", **SMALL)
     (both,) = workup.compare([crossed.path, other.path])["groups"].values()
@@ -346,6 +354,7 @@ def test_it_is_compared_as_one_run_with_all_cases(crossed: Run, own: str, tmp_pa
     assert beside["groups"]["mine"]["lead"]["questions"]["n"] == CASES
 
 
+@pytest.mark.long
 def test_a_cross_validation_goes_on_from_another_fold_by_fold(
     crossed: Run, own: str, tmp_path: Path
 ) -> None:

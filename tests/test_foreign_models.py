@@ -93,6 +93,7 @@ def test_a_model_s_own_code_never_runs(
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.long
 def test_nobody_is_asked(place: Path, tmp_path: Path) -> None:
     """At a terminal the line comes at once, with `y` on its way."""
     coded(place, "both")

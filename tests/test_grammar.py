@@ -99,6 +99,7 @@ def test_there_are_shapes_of_every_kind() -> None:
         assert any(part in name for name in names), part
 
 
+@pytest.mark.long
 def test_random_weights_fill_every_schema_of_the_framework(chat: LocalChat) -> None:
     requests = [asked(schema_of(shape), sample) for shape in SHAPES for sample in range(3)]
     whole = 0
@@ -174,6 +175,7 @@ SCHEMAS = objects(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(SCHEMAS)
 def test_random_weights_fill_random_schemas(chat: LocalChat, schema: dict[str, Any]) -> None:
@@ -223,6 +225,7 @@ def test_a_text_ends_in_time_and_what_does_not_is_cut_off(chat: LocalChat) -> No
             json.loads(cut.text)
 
 
+@pytest.mark.long
 def test_an_answer_does_not_depend_on_its_company(chat: LocalChat) -> None:
     schemas = [schema_of(shape) for shape in SHAPES[:6]]
     requests = [asked(schema, sample) for schema in (*schemas, "") for sample in range(2)]

@@ -216,6 +216,7 @@ def tells(text: str) -> bool:
     return any(form in text for form in forms)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_a_key_that_is_quoted_is_cut_out_of_answers_and_refusals(form: str, variable: str) -> None:
     assert tells(form)

@@ -137,6 +137,7 @@ USES: dict[str, Uses] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("use", USES)
 def test_a_hub_that_does_not_answer_is_asked_once_and_told_in_one_line(
     use: str, home: Path, monkeypatch: pytest.MonkeyPatch
@@ -150,6 +151,7 @@ def test_a_hub_that_does_not_answer_is_asked_once_and_told_in_one_line(
     assert not (home / "run").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("server", "said"),
     [
@@ -176,6 +178,7 @@ def test_what_the_hub_says_is_told(
     assert opened.asked == ["HEAD /some/model/resolve/main/config.json HTTP/1.1"]
 
 
+@pytest.mark.long
 def test_no_hub_at_all_and_no_hub_wanted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", refusing().url)
     assert "Connection refused" in told("evaluate", "some/model", *EVALUATE, cwd=home)
@@ -193,6 +196,7 @@ def test_a_path_never_goes_to_the_hub(name: str, monkeypatch: pytest.MonkeyPatch
         hub.weights(name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("use", USES)
 def test_no_use_of_a_path_reaches_the_hub(
     use: str, home: Path, monkeypatch: pytest.MonkeyPatch
@@ -216,6 +220,7 @@ def kept(home: Path) -> Path:
     return repository / "snapshots" / COMMIT
 
 
+@pytest.mark.long
 def test_weights_in_the_cache_need_no_hub(
     home: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +237,7 @@ def test_weights_in_the_cache_need_no_hub(
         assert len(server.asked) == 1
 
 
+@pytest.mark.long
 def test_a_model_from_the_cache_is_known_by_its_commit(home: Path, kept: Path) -> None:
     code = "from workup.models.chat import LocalChat; print(LocalChat.load('some/model').name)"
     done = subprocess.run(
@@ -284,6 +290,7 @@ def test_a_hub_id_becomes_a_path_by_what_is_put_before_it(name: str) -> None:
     )
 
 
+@pytest.mark.long
 def test_checking_names_loads_no_torch(home: Path) -> None:
     code = (
         "import sys; from workup.cli import app as cli; sys.argv = ['workup', 'evaluate', "

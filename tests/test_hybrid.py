@@ -100,6 +100,7 @@ def answers(run: Run, doctor: str) -> dict[str, tuple[str, ...]]:
     return {record.episode.case.id: record.episode.answer for record in records(run, doctor)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [False, True])
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_who_knows_the_truth_is_right(environment: str, servers: Servers, options: bool) -> None:

@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from command_line import environment
 from light_world import ABSENT, run, walk
 
@@ -28,6 +29,7 @@ main()
 """
 
 
+@pytest.mark.long
 def test_what_needs_no_weights_works_without_the_heavy_libraries(tmp_path: Path) -> None:
     variables = {**environment(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
     folder = tmp_path / "here"

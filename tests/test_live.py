@@ -126,6 +126,7 @@ def test_screen_shows_progress_and_leaves_one_summary_per_stage(
     assert text.rstrip().endswith("(means of 10 steps)")
 
 
+@pytest.mark.long
 def test_the_face_fits_the_stream() -> None:
     script = (
         "from workup.report.live import show; print(type(show()).__name__, "

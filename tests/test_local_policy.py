@@ -564,6 +564,7 @@ def test_a_cache_made_in_one_precision_serves_another(first: str) -> None:
     assert again.logprobs == pytest.approx(fresh.logprobs, abs=1e-6)
 
 
+@pytest.mark.long
 def test_stop_strings_may_span_tokens() -> None:
     tokenizer = letters("abcd")
     model = qwen(len(tokenizer))

@@ -82,6 +82,7 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.long
 def test_a_run_keeps_adapters_and_no_model(whole: Run, first: Run) -> None:
     assert "model.safetensors" in files(whole.policy)
     assert "model.safetensors" not in files(first.path)
@@ -94,6 +95,7 @@ def test_a_run_keeps_adapters_and_no_model(whole: Run, first: Run) -> None:
         assert (named["name"], named["dtype"]) == (str(whole.policy.resolve()), "float32")
 
 
+@pytest.mark.long
 def test_readers_get_the_base_model_with_the_adapters_added(
     whole: Run, first: Run, second: Run
 ) -> None:
@@ -132,6 +134,7 @@ def test_every_policy_is_evaluated(
     assert found["endings"] == run.summary["doctors"]["trained"]["endings"]
 
 
+@pytest.mark.long
 def test_merged_on_demand_and_by_a_setting_are_the_same(
     whole: Run, first: Run, tmp_path: Path
 ) -> None:
@@ -366,6 +369,7 @@ def ended(home: Path) -> tuple[Any, ...]:
     return metrics, episodes, summary, (run.policy / "adapter_model.safetensors").read_bytes()
 
 
+@pytest.mark.long
 def test_killed_and_resumed_it_ends_as_one_that_nobody_disturbed(
     first: Run, tmp_path: Path
 ) -> None:
@@ -385,6 +389,7 @@ def test_killed_and_resumed_it_ends_as_one_that_nobody_disturbed(
     assert ended(shaken) == ended(calm)
 
 
+@pytest.mark.long
 def test_a_run_is_not_resumed_on_another_model(
     second: Run, moved: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -398,6 +403,7 @@ def test_a_run_is_not_resumed_on_another_model(
     assert said.endswith("bring those back, or begin a new run")
 
 
+@pytest.mark.long
 def test_whole_weights_stay_the_default_of_a_model_without_a_name(tmp_path: Path) -> None:
     """The tiny policy is made from its cases: only the run holds what adapters change."""
     run = api.train("craft", out=tmp_path / "run", steps=1, lora=LORA, **RUN)

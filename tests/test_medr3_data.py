@@ -71,6 +71,7 @@ def done(step: str, server: Server, given: Path, **settings: Any) -> tuple[Path,
     return out, prepare(job, lambda spec: endpoint(server))
 
 
+@pytest.mark.long
 def test_questions_become_a_file_that_trains(server: Server, tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     write(map(question, range(COUNT)), path, diagnoses=NAMES)

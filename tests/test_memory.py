@@ -28,6 +28,7 @@ main()
 """
 
 
+@pytest.mark.long
 def test_out_of_memory_is_one_line_and_the_run_goes_on(tmp_path: Path) -> None:
     if not Path("/proc/self/statm").exists():
         pytest.skip("the size of the process is read from /proc")

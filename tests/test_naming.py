@@ -172,6 +172,7 @@ def test_hand_checked_names_are_in_the_right_category() -> None:
     assert agreement(CODER, "held-out")[0] > 0.78
 
 
+@pytest.mark.long
 def test_without_the_everyday_names_the_rules_still_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     coder = Coder(CM)
     monkeypatch.setattr(coder, "_names", IcdNames(CM, everyday=False))

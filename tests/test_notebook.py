@@ -90,6 +90,7 @@ def tokens(run: Run, **where: Any) -> list[tuple[Any, ...]]:
     return [one(record) for record in run.episodes(**where)]
 
 
+@pytest.mark.long
 def test_a_run_in_a_notebook_is_the_run_that_it_is_elsewhere(
     notebook: Notebook, tmp_path: Path
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_person_plays_in_a_notebook(notebook: Notebook) -> None:
     assert said.endswith("['ask', 'diagnose']")
 
 
+@pytest.mark.long
 def test_the_stop_button_ends_a_cell_and_the_next_goes_on(
     notebook: Notebook, tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 # ---- all transcripts
 
 
+@pytest.mark.long
 def test_every_evaluated_episode_is_reachable_from_the_report(run: Run) -> None:
     pages = linked(run.report)
     assert pages == sorted(run.transcripts.iterdir(), key=lambda path: int(path.stem))
@@ -103,6 +104,7 @@ def test_pages_lead_to_each_other_and_back(run: Run) -> None:
         )
 
 
+@pytest.mark.long
 def test_a_later_report_leaves_no_page_of_an_earlier_one(tmp_path: Path) -> None:
     run = example_run.make(tmp_path / "run", cases=45, steps=3, anchors=False)
     build(run)
@@ -116,6 +118,7 @@ def test_a_later_report_leaves_no_page_of_an_earlier_one(tmp_path: Path) -> None
     assert linked(run.report) == [run.transcripts / "1.html"]
 
 
+@pytest.mark.long
 def test_restricted_transcripts_are_shown_on_request_to_the_owner_and_removed_again(
     tmp_path: Path,
 ) -> None:
@@ -208,6 +211,7 @@ def test_two_patients_of_one_name_stand_apart(tmp_path: Path) -> None:
 # ---- runs side by side
 
 
+@pytest.mark.long
 def test_any_runs_stand_side_by_side(tmp_path: Path) -> None:
     runs = [
         example_run.make(tmp_path / f"run{k}", cases=24, samples=1, steps=6, seed=k)
@@ -374,6 +378,7 @@ def crowded(ax: Any) -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("steps", [2, 7, 40, 333, 12_345, 1_000_000])
 @pytest.mark.parametrize("scale", [1e-5, 1.0, 54_321.0])
 def test_ticks_do_not_run_together(steps: int, scale: float) -> None:
@@ -401,6 +406,7 @@ def test_ticks_do_not_run_together(steps: int, scale: float) -> None:
                 assert crowded(ax) == [], ax.get_title(loc="left")
 
 
+@pytest.mark.long
 @given(st.tuples(st.floats(0, 1), st.floats(0, 1)), st.tuples(st.floats(0, 1), st.floats(0, 1)))
 @settings(deadline=None, max_examples=12)
 def test_ticks_of_the_scatter_do_not_run_together(
@@ -419,6 +425,7 @@ def test_ticks_of_the_scatter_do_not_run_together(
             assert crowded(ax) == []
 
 
+@pytest.mark.long
 @given(
     st.lists(st.floats(0.001, 1e9), min_size=1, max_size=12, unique=True).map(sorted),
     st.booleans(),
@@ -472,6 +479,7 @@ def test_chinese_names_are_text_and_no_warnings(
 # ---- costs
 
 
+@pytest.mark.long
 def test_the_report_tells_what_the_models_cost(tmp_path: Path) -> None:
     run = example_run.make(tmp_path / "run", cases=4, steps=3)
     calls = [

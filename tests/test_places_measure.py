@@ -87,6 +87,7 @@ def test_words_are_whole_and_passages_apart() -> None:
     assert taken("places", episode, True)["right_at_2"] == 1.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_a_random_searcher_in_the_renamed_clinic(tmp_path: Path, shuffled: bool) -> None:
     """Shares add up to accuracy, and shuffled passages have the right one first in a third."""

@@ -59,6 +59,7 @@ def keys(page: str) -> list[str]:
     return re.findall(r"</b>(.*?)</span>", first)
 
 
+@pytest.mark.long
 def test_a_report_begins_with_it(runs: list[Run]) -> None:
     page = runs[0].report.read_text(encoding="utf-8")
     assert drawn(page)[0] == "Accuracy over questions"

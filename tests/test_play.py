@@ -482,6 +482,7 @@ SPECS = [*(f"clinic:{subset}" for subset in ("xs", "s", "m", "full", "pathology"
 SPECS += [f"ddxplus:{DATA / 'ddxplus'}", f"mediq:{DATA / 'mediq_dev.jsonl'}"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("spec", SPECS)
 def test_every_source_can_be_played_and_fits_the_screen(spec: str, width: int) -> None:

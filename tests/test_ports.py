@@ -58,6 +58,7 @@ def test_an_engine_that_counts_trains_through_the_real_loop(tmp_path: Path) -> N
     assert all((before[name] == value).all() for name, value in after.items())
 
 
+@pytest.mark.long
 def test_a_policy_in_another_process_is_told_of_new_weights(tmp_path: Path) -> None:
     """It draws what the module itself would draw, so both runs end with the same weights."""
     far = workup.train(

@@ -679,6 +679,7 @@ def finished(folder: Path) -> int:
     return max(journal.read_bytes().count(b"\n") - 1, 0) if journal.exists() else 0
 
 
+@pytest.mark.long
 def test_killed_at_any_moment_it_comes_to_the_same_result_and_pays_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -735,6 +736,7 @@ def test_killed_at_any_moment_it_comes_to_the_same_result_and_pays_nothing_twice
     assert not list(folder.glob(".out*")), "no half-written file is left"
 
 
+@pytest.mark.long
 def test_killed_within_a_case_of_many_calls_no_draw_is_paid_twice(tmp_path: Path) -> None:
     """Sixteen draws and their marks are one case.
 

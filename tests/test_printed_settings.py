@@ -137,6 +137,7 @@ def test_every_method_declares_what_its_paper_prints(name: str) -> None:
     assert all(key in printed or key.partition(".")[0] in heads for key in changed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", methods.names())
 def test_the_command_shows_what_is_printed(name: str, call: Call) -> None:
     status, shown, _ = call("settings", name)
@@ -206,6 +207,7 @@ def test_a_method_without_printed_settings_says_so(monkeypatch: pytest.MonkeyPat
         settings.build(Settings, {"method": "craft", "preset": "paper"})
 
 
+@pytest.mark.long
 def test_a_run_records_what_was_printed_and_what_was_not_kept(tmp_path: Path, call: Call) -> None:
     small: dict[str, Any] = {"steps": 1, "batch": 2, "group": 2, "sft": {"steps": 1}}
     run = workup.train(

@@ -681,6 +681,7 @@ def test_a_share_of_the_facts_told_at_the_outset_is_not_paid() -> None:
 # --- end to end ---
 
 
+@pytest.mark.long
 def test_training_with_part_of_the_facts_told_and_understanding_in_words(tmp_path: Path) -> None:
     def check(body: dict[str, object]) -> str:
         messages = body["messages"]

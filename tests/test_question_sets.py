@@ -882,6 +882,7 @@ def test_a_file_of_one_row_is_one_row(tmp_path: Path, end: str) -> None:
 # malformed files ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", sorted(ROWS))
 @pytest.mark.parametrize(
     ("text", "problem"),
@@ -990,6 +991,7 @@ def test_a_file_that_changed_or_vanished_is_no_other_case(tmp_path: Path) -> Non
 # the published files ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("scheme", "file", "count", "note"),
     [

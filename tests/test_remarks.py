@@ -47,6 +47,7 @@ def test_cases_with_nothing_to_ask_for_are_told_where_one_asks(
     assert not remarks(full, module.open(full, module.Settings()), full.test)
 
 
+@pytest.mark.long
 def test_a_run_keeps_the_remark(tmp_path: Path, call: Call) -> None:
     spec = own_file(tmp_path, 2, 28)
     out = tmp_path / "run"

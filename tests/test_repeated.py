@@ -61,6 +61,7 @@ def different() -> list[str]:
     return list(ways.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", different())
 def test_two_runs_of_one_command_have_the_same_weights(
     name: str,
@@ -84,6 +85,7 @@ def test_the_runs_that_search_are_worth_comparing(
     assert any(turn.observation.passages for turn in turns)
 
 
+@pytest.mark.long
 def test_nothing_depends_on_how_a_process_hashes_strings(
     first: Callable[[str], tuple[Path, str]], tmp_path: Path
 ) -> None:

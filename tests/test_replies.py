@@ -724,6 +724,7 @@ def killed_after(process: subprocess.Popen[str], have: dict[int, str], more: int
     assert process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.long
 def test_a_killed_process_has_lost_no_answer_that_it_had(tmp_path: Path) -> None:
     draw, count, have = random.Random(5), 120, dict[int, str]()
     with serving(gate := Gate(echo)) as server:
@@ -751,6 +752,7 @@ def test_a_killed_process_has_lost_no_answer_that_it_had(tmp_path: Path) -> None
     assert sum(money for *_, money in ledger) == 10 * count
 
 
+@pytest.mark.long
 def test_two_processes_share_the_file(tmp_path: Path) -> None:
     with serving(echo) as server:
         processes = [start(server, tmp_path, first, first + 60) for first in (0, 30, 30)]

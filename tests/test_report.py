@@ -96,6 +96,7 @@ def empty(path: Path, **config: object) -> Run:
 # ---- one page, offline, whole
 
 
+@pytest.mark.long
 def test_it_is_one_page_that_needs_nothing_but_its_transcripts(whole: Run, page: Page) -> None:
     assert len(page.source) < 1_000_000
     for tag, attributes in page.tags:
@@ -552,6 +553,7 @@ def test_compare_says_what_cannot_be_compared(whole: Run, tmp_path: Path) -> Non
     assert f"Without reinforcement steps: {other.path}." in page.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("cases", "split", "paired"),
     [

@@ -209,6 +209,7 @@ def test_a_wrong_mark_is_told(words: str, results: ModuleType, kept: Path) -> No
         results.written()
 
 
+@pytest.mark.long
 def test_runs_are_kept_whole_and_only_with_their_like(
     results: ModuleType, tmp_path: Path, run_folders: list[Path]
 ) -> None:

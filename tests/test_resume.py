@@ -82,6 +82,7 @@ def check(folder: Path, expected: Ended) -> None:
     assert not list(folder.glob("*.draft"))
 
 
+@pytest.mark.long
 def test_the_undisturbed_run_is_worth_comparing(undisturbed: Ended) -> None:
     """The run has everything in it that could go wrong.
 
@@ -108,6 +109,7 @@ MOMENTS: dict[str, Callable[[np.random.Generator], Moment]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("seed", "moments"),
     [
@@ -134,6 +136,7 @@ def test_killed_and_resumed(
     check(tmp_path / "run", undisturbed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["in the first evaluation", "in the middle of GRPO"])
 def test_control_c_saves_and_says_how_to_go_on(
     moment: str, tmp_path: Path, undisturbed: Ended
@@ -154,6 +157,7 @@ def test_control_c_saves_and_says_how_to_go_on(
     check(tmp_path / "run", undisturbed)
 
 
+@pytest.mark.long
 def test_control_c_in_the_last_step_is_heeded(tmp_path: Path, undisturbed: Ended) -> None:
     """The step is finished and saved, but the evaluations do not begin."""
     status = disturbed((*TRAIN, "--out", "run"), tmp_path, ("after", "grpo", 7), signal.SIGINT)
@@ -207,6 +211,7 @@ def damage(file: Path, how: str) -> None:
         file.write_bytes(whole[:100] if how == "cut off" else bytes(len(whole)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["missing", "cut off", "of the same size"])
 @pytest.mark.parametrize("name", CHECKPOINT)
 def test_every_file_of_a_checkpoint_is_looked_at(
@@ -226,6 +231,7 @@ def test_every_file_of_a_checkpoint_is_looked_at(
         (refuse_incomplete if before else refuse_damaged)(checkpoint)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "how"),
     [
@@ -264,6 +270,7 @@ def spoil(file: Path, how: str) -> None:
         file.write_bytes(b"".join([*lines[:3], f"{how}\n".encode(), *lines[4:]]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "how", "place", "way"),
     [

@@ -64,6 +64,7 @@ def test_a_budget_that_is_spent_is_raised_at_resume_and_recorded(
     assert "changed" not in run.settings
 
 
+@pytest.mark.long
 def test_a_training_takes_changes_and_refuses_what_its_results_follow_from(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_training_takes_changes_and_refuses_what_its_results_follow_from(
     assert run.summary["steps"] == 36
 
 
+@pytest.mark.long
 def test_an_update_that_is_out_of_memory_goes_on_with_smaller_micro_batches(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -337,6 +337,7 @@ def test_a_library_that_does_not_exist_is_said(spec: str) -> None:
     assert "u:p" not in str(raised.value)
 
 
+@pytest.mark.long
 @real
 def test_as_good_as_bm25s_on_real_judgements() -> None:
     import bm25s  # type: ignore[import-not-found]

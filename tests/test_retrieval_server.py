@@ -448,6 +448,7 @@ def test_an_index_that_does_not_open_ends_the_server_before_it_tells_an_address(
 # Clients against servers that misbehave
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("faults", "tries"),
     [
@@ -464,6 +465,7 @@ def test_passing_faults_are_retried(faults: list[Response], tries: int) -> None:
         assert len(other.log) == tries
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "said",
     [

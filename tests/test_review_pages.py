@@ -299,6 +299,7 @@ def test_forms_from_elsewhere_are_refused(
     assert not review.answers.standing("Dr Ada").entries
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("path", "data", "status", "told"),
     [
@@ -471,6 +472,7 @@ def started(review: Path, port: int, cwd: Path) -> tuple[subprocess.Popen[str], 
     return process, [process.stdout.readline().split()[0] for _ in range(2)]
 
 
+@pytest.mark.long
 def test_what_was_acknowledged_outlives_a_kill(
     run: Path, tmp_path: Path, chromium: browser.Browser
 ) -> None:

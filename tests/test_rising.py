@@ -384,6 +384,7 @@ def rising(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
+@pytest.mark.long
 def test_the_line_that_is_printed_goes_on(rising: Run) -> None:
     shown = StringIO()
     PlainLive(shown).table(rising.summary)
@@ -447,6 +448,7 @@ def compared(runs: list[Run], folder: Path, *, apart: bool = False) -> tuple[str
     return printed.getvalue(), (folder / "page.html").read_text()
 
 
+@pytest.mark.long
 def test_a_comparison_says_who_was_still_rising(ended: list[Run], tmp_path: Path) -> None:
     printed, page = compared(ended, tmp_path, apart=True)
     head, _, *rows = [line.split() for line in printed.splitlines() if line.strip()]

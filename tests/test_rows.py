@@ -234,6 +234,7 @@ def test_records_that_are_none_leave_the_others(
         assert found == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("line", [b'a","\n', b'"\n', b'"""\n', b'"a""\n', b'x,"y"z\n'])
 def test_unpaired_marks_cost_linear_time(tmp_path: Path, line: bytes) -> None:
     def seconds(count: int) -> float:

@@ -146,6 +146,7 @@ def run(tmp_path: Path) -> Run:
     return Run.create(tmp_path / "run", CONFIG, versions({"seed": 3}, "workup train craft"))
 
 
+@pytest.mark.long
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -542,6 +543,7 @@ except UserError as error:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("limit", "padding", "file"),
     [

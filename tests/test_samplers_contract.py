@@ -223,6 +223,7 @@ async def played(policy: Any, seed: tuple[int, int]) -> Sample:
     return sample(episode, np.random.default_rng(seed).normal(size=3).tolist())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lora", [None, LoraSettings(r=2)], ids=["whole", "lora"])
 @pytest.mark.parametrize("name", LIVE)
 def test_each_update_reaches_the_sampler(

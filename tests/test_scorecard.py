@@ -78,6 +78,7 @@ def figures(run: Run, title: str) -> dict[str, Any]:
     return {row["name"]: row["figures"] for row in parts[title]}
 
 
+@pytest.mark.long
 def test_a_memoriser_and_a_reader_get_the_scorecards_that_they_deserve(
     scripted: Answer, place: Path
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_memoriser_and_a_reader_get_the_scorecards_that_they_deserve(
     assert all(station == "named" for station, _ in chosen["best"])
 
 
+@pytest.mark.long
 def test_it_stops_within_the_budget_and_goes_on_without_paying_twice(
     scripted: Answer, place: Path
 ) -> None:
@@ -137,6 +139,7 @@ def test_it_stops_within_the_budget_and_goes_on_without_paying_twice(
         played(words, ["renamed"], "small")
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_it_goes_on_and_pays_for_no_answer_twice(
     scripted: Answer, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

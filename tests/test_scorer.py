@@ -130,6 +130,7 @@ def test_packed_values_are_those_of_separate_prompts(name: str) -> None:
     assert judge.work.forwards == 1
 
 
+@pytest.mark.long
 @given(
     st.lists(st.tuples(CONTEXTS, WORDS, st.sampled_from(["", "so "])), min_size=1, max_size=4),
     st.integers(1, 200),

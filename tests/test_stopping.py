@@ -178,6 +178,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         )
 
 
+@pytest.mark.long
 def test_the_row_has_coverage_and_no_case_is_used_twice(run: Run) -> None:
     summary = run.summary
     row = summary["doctors"]["greedy information, stopping"]
@@ -204,6 +205,7 @@ def test_an_interrupted_one_goes_on_with_the_same_rule(run: Run, tmp_path: Path)
     assert [e.measures for e in again.outcomes("greedy information, stopping")] == before
 
 
+@pytest.mark.long
 def test_a_row_that_has_begun_keeps_its_rule(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

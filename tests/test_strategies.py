@@ -170,6 +170,7 @@ def test_every_strategy_is_whole_and_found_without_a_registry() -> None:
             strategies.load(shared)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("environment", [WORLD, ASKING], ids=["consultation", "questioning"])
 @pytest.mark.parametrize("name", ANYWHERE)
 def test_every_strategy_plays_in_every_environment_and_again_the_same(
@@ -183,6 +184,7 @@ def test_every_strategy_plays_in_every_environment_and_again_the_same(
     assert play(name, doctor, environment=environment, **plan)[0] == first
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ANYWHERE)
 def test_faults_change_nothing(name: str) -> None:
     lock, draw, count = threading.Lock(), random.Random(4), itertools.count()

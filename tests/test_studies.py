@@ -292,6 +292,7 @@ def without_origin(found: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key != "made"}
 
 
+@pytest.mark.long
 def test_the_sweep_of_information(swept: Swept) -> None:
     everyone = swept.everyone
     assert "By share of the facts told" in swept.output

@@ -238,6 +238,7 @@ def mean(value: dict[str, Any]) -> float:
     return Estimate.from_json(value).mean
 
 
+@pytest.mark.long
 def test_averages_are_means_over_benchmarks(folder: Path) -> None:
     found = Run.open(folder / "both").summary
     rag = found["doctors"]["rag (one)"]
@@ -374,6 +375,7 @@ def test_what_cannot_be_compared_is_told(folder: Path) -> None:
 # --- the command ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_command_on_an_empty_machine(call: Call) -> None:
     status, out, error = call(
         *("evaluate", "random doctor", "full information", "--suite", "clinic"),

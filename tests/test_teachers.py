@@ -78,6 +78,7 @@ def test_the_contract_covers_every_environment_of_the_package() -> None:
     assert {chosen["name"] for _, chosen in WORLDS.values()} == set(environments.names())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "label"), PLAYED)
 def test_a_doctors_encounters_stand_where_those_of_the_method_did(name: str, label: str) -> None:
     source, environment = opened(name)
@@ -222,6 +223,7 @@ def test_a_teacher_that_cannot_be_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_a_run_keeps_whom_it_imitated_and_says_so(call: Call, tmp_path: Path) -> None:
     words = ("train", "outcome", "--cases", "clinic:xs", *SMALL, "steps=0", "sft.steps=2")
     status, _, said = call(*words, "--out", "run", "sft.teacher=greedy", "evaluation.cases=2")

@@ -347,6 +347,7 @@ def test_places_of_a_name_are_those_of_a_regular_expression(pieces: list[str]) -
     assert [*places("", text)] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "unit",
     [

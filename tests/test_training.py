@@ -87,6 +87,7 @@ def test_the_warm_start_teaches_the_grammar(craft: Run) -> None:
     assert endings.get("out of tokens", 0) < 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "stages", "more"),
     [
@@ -137,6 +138,7 @@ def hit(record: Record) -> bool:
     return any(name in text.lower() for text in shown if text.startswith("<evidence>"))
 
 
+@pytest.mark.long
 def test_outcome_shares_the_warm_start_and_ends_elsewhere(craft: Run, tmp_path: Path) -> None:
     run = api.train("outcome", out=tmp_path / "run", **TINY)
     ours, theirs = (run_.checkpoints / "warm-start" / "model.safetensors" for run_ in (run, craft))
@@ -149,6 +151,7 @@ def test_outcome_shares_the_warm_start_and_ends_elsewhere(craft: Run, tmp_path: 
     assert not same(weights(run), weights(craft))
 
 
+@pytest.mark.long
 def test_an_identical_run_skips_imitation_and_ends_the_same(craft: Run, tmp_path: Path) -> None:
     run = api.train("craft", out=tmp_path / "run", **TINY)
     assert figures(run, "warm start") == []
@@ -171,6 +174,7 @@ def warmed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return api.train("craft", out=tmp_path_factory.mktemp("warmed") / "run", **WARM)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "change",
     [
@@ -196,6 +200,7 @@ def test_another_recipe_is_made_anew(change: dict[str, Any], warmed: Run, tmp_pa
     assert same(weights(again), weights(run))
 
 
+@pytest.mark.long
 def test_a_corrected_case_file_is_made_anew(tmp_path: Path) -> None:
     """Even where no demonstration shows the case."""
     clinic, path = open_source("clinic:xs"), tmp_path / "mine.jsonl"
@@ -221,6 +226,7 @@ def test_what_does_not_shape_the_weights_shares_the_warm_start(warmed: Run, tmp_
     assert same(weights(run), weights(warmed))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", ["cut", "other shapes", "other names"])
 def test_a_kept_warm_start_that_does_not_fit_is_made_anew(
     damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -262,6 +268,7 @@ def test_the_base_model_is_a_row_of_its_own(craft: Run, tmp_path: Path) -> None:
     assert list(without_it.summary["doctors"]) == ["warm start", "trained"]
 
 
+@pytest.mark.long
 def test_runs_are_compared_with_what_they_began_with(craft: Run, tmp_path: Path) -> None:
     """One row where all began with the same, a row for each run where they did not."""
     small = {**TINY, "evaluation": {"cases": 10, "anchors": False}, "steps": 1}
@@ -289,6 +296,7 @@ def rows_of(runs: list[Run]) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_variants_and_normalisations_are_chosen_by_key(tmp_path: Path) -> None:
     options = load("craft").settings.model_fields
     variants = options["variant"].annotation.__args__  # type: ignore[union-attr]
@@ -318,6 +326,7 @@ def test_variants_and_normalisations_are_chosen_by_key(tmp_path: Path) -> None:
     assert not any(same(a, b) for k, a in enumerate(ended) for b in ended[:k])
 
 
+@pytest.mark.long
 def test_adapters_on_the_policy_of_another_run(craft: Run, tmp_path: Path) -> None:
     words = {
         **TINY,
@@ -426,6 +435,7 @@ def test_sharded_weights_are_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(torch.cuda.is_available(), reason="two processes would want two GPUs")
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_two_processes_make_one_whole_run(launcher: str, tmp_path: Path) -> None:

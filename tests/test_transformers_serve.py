@@ -143,6 +143,7 @@ def request(text: str, **more: Any) -> Request:
     return Request("judge", "1", (Message("user", text),), **{"max_tokens": 32, **more})
 
 
+@pytest.mark.long
 def test_free_text_in_both_languages_at_once(served: EndpointSettings) -> None:
     model = Endpoint(served)
 

@@ -111,6 +111,7 @@ def said(policy: str, cases: str, **more: Any) -> tuple[Run, list[str]]:
 # ---------------------------------------------------------------------------------- training runs
 
 
+@pytest.mark.long
 def test_every_seed_meets_the_same_test_cases_and_trains_on_others() -> None:
     cases = own(60)
     given = {"cases": cases, "quiet": True, **SMALL}
@@ -226,6 +227,7 @@ def exported(cases: Sequence[Case]) -> str:
     return "jsonl:exported.jsonl"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "spec", "more", "seen"),
     [

@@ -215,6 +215,7 @@ def begin(folder: Path, given: Sequence[str]) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.long
 def test_killed_and_resumed_it_writes_what_it_would_have_written_and_that_trains(
     tmp_path: Path,
 ) -> None:

@@ -887,6 +887,7 @@ def test_without_the_extra_it_says_what_to_install(
         view([folder])
 
 
+@pytest.mark.long
 def test_the_command_prints_a_link_that_works(folder: Path, tmp_path: Path) -> None:
     script = Path(sys.executable).with_name("workup")
     words = [str(script), "view", str(folder), "--port", str(free_port())]
