@@ -2,7 +2,7 @@
 
     python -m docs.site.results                      renders every table anew (`make results`)
     python -m docs.site.results NAME RUN…            keeps the figures of run folders first
-    python -m docs.site.results NAME FOLDER          the same of a folder of `workup claims`
+    python -m docs.site.results NAME FOLDER          the same of `workup claims` or `workup exam`
     python -m docs.site.results NAME FILE.json       the same of a study, an audit, the bench
 
 Runs that are named together differ by their seed alone, and are pooled. A page shows a table where
@@ -35,7 +35,9 @@ from workup.core.crossed import Crossed, Decision
 from workup.core.errors import UserError, WorkupError
 from workup.core.statistics import Estimate
 from workup.metrics.known import metric
+from workup.report.scorecard import Scorecard, is_exam
 from workup.report.seeds import grouped
+from workup.report.suite import opened
 from workup.report.tables import chance, gap_of, gap_text, signed
 from workup.runs import Run
 from workup.runs.machine import origin
@@ -54,7 +56,10 @@ VERDICTS = (*map(str, Decision), CANNOT)
 
 
 def take(name: str, folders: Sequence[Path]) -> dict[str, Any]:
-    """What is kept of runs, of a folder of claims, or of a study's file. Raises UserError else."""
+    """What is kept of runs, of a folder of claims, of an exam, or of a study's file.
+
+    Raises UserError for anything else.
+    """
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
         raise UserError(f"'{name}': name a result in small letters, digits and hyphens")
     if len(folders) == 1 and (file := folders[0] / f"{CLAIMS}.json").exists():
@@ -66,6 +71,8 @@ def take(name: str, folders: Sequence[Path]) -> dict[str, Any]:
     for run in runs:
         if not run.summary:
             raise UserError(f"{run.path} has not ended")
+    if len(runs) == 1 and is_exam(runs[0]):
+        return _of_exam(runs[0])
     groups, notes = grouped(runs)
     if len(groups) > 1:
         raise UserError(" ".join(["these runs differ by more than their seed.", *notes]))
@@ -79,6 +86,24 @@ def _of_study(file: Path) -> dict[str, Any]:
         return {"kind": "study", **{key: found[key] for key in ("command", "made", "tables")}}
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(f"{file} is no result of a study or an audit ({error!r})") from None
+
+
+def _of_exam(run: Run) -> dict[str, Any]:
+    """The parts of its scorecard, each a table of the models between the anchors."""
+    card = Scorecard(opened(run), run.path)
+    headings = ["", "lowest", *(each.label for each in card.doctors), "ideal"]
+    tables = [
+        {
+            "title": part.title,
+            "headings": headings,
+            "words": 1,
+            "rows": [[row.name, *(each.text for each in row.figures)] for row in part.rows],
+        }
+        for part in card.parts()
+        if part.rows
+    ]
+    first = run.versions
+    return {"kind": "exam", "command": first["command"], "made": origin(first), "tables": tables}
 
 
 def _pooled(runs: Sequence[Run]) -> dict[str, Any]:

@@ -145,7 +145,8 @@ class Scorecard:
         yield ScorePart(
             "Memorised or read",
             "The same patients and library, once with the diseases' names and once with made-up "
-            "ones: what is lost was remembered, not read. Paired by patient.",
+            "ones. What is lost hangs on the names: the model had remembered these diseases, or "
+            "their names made searching easier. Paired by patient.",
             _kept(self.lost(b) for b in apart if b.name == RENAMED),
         )
         yield ScorePart(
@@ -263,7 +264,8 @@ class Scorecard:
                 assert level is not None  # the gap is made of it
                 told.append(
                     f"So of its accuracy of {share(level.mean)} with the diseases' own names, "
-                    f"{share(gap.mean)} was remembered and not read."
+                    f"{share(gap.mean)} hangs on the names: it remembered these diseases, or their "
+                    "names made searching easier."
                 )
         return told
 
