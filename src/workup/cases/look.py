@@ -42,20 +42,19 @@ def _sample(cases: Sequence[Case], most: int, rng: np.random.Generator) -> list[
 
 def _counts(source: Source) -> list[str | Text]:
     items = f"{len(source.items):,} items" if source.items else "free text, no list of items"
-    diagnoses = f"{len(source.diagnoses):,} diagnoses" if source.diagnoses else _answers(source)
+    if source.diagnoses:
+        answers = f"{len(source.diagnoses):,} diagnoses"
+    else:
+        first = source.test if len(source.test) else source.train
+        answers = "options in each case" if len(first) and first[0].options else "open answers"
     return [
         Text(source.name, "bold"),
         (
             f"{len(source.train):,} cases to train on, {len(source.test):,} to test on · {items} "
-            f"· {diagnoses}"
+            f"· {answers}"
         ),
         *(Text(note, "dim") for note in source.notes),
     ]
-
-
-def _answers(source: Source) -> str:
-    first = source.test if len(source.test) else source.train
-    return "options in each case" if len(first) and first[0].options else "open answers"
 
 
 def _spread(source: Source, sample: Sequence[Case]) -> list[str | Text]:

@@ -136,7 +136,9 @@ def files_of(path: Path, patterns: Sequence[str], roles: dict[str, str] | None) 
     found = sorted({file for pattern in patterns for file in path.glob(pattern) if file.is_file()})
     if not found:
         some = f"{' or '.join(patterns[:SHOWN])}{' …' if len(patterns) > SHOWN else ''}"
-        raise UserError(f"{path} holds no file {some}.{_folders(path)}")
+        inside = sorted(folder.name for folder in path.iterdir() if folder.is_dir())
+        near = f" Did you mean '{path / inside[0]}'?" if inside else ""
+        raise UserError(f"{path} holds no file {some}.{near}")
     files = [File(file, _part(file, roles)) for file in found]
     named = [file for file in files if file.part] or files
     return sorted(named, key=lambda file: (-PARTS.index(file.part) if file.part else 0, file.path))
@@ -146,11 +148,6 @@ def _part(path: Path, roles: dict[str, str] | None) -> str:
     words = re.split(r"[^a-z]+", path.stem.lower())
     known = _ROLES | (roles or {})
     return next((known[word] for word in reversed(words) if word in known), "")
-
-
-def _folders(path: Path) -> str:
-    inside = sorted(folder.name for folder in path.iterdir() if folder.is_dir())
-    return f" Did you mean '{path / inside[0]}'?" if inside else ""
 
 
 @dataclass

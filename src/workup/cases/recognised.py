@@ -7,7 +7,7 @@ folder, `FIELDS` names of fields that its rows have together, separated by blank
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +27,10 @@ def kind_of(path: Path, sources: Mapping[str, ModuleType]) -> str:
     try:
         if named := _by_names(path, sources):
             return named
-        files = _files(path) if path.is_dir() else iter([path])
+        files: Iterable[Path] = [path]
+        if path.is_dir():
+            entries = sorted(islice(path.rglob("*"), SEEN))
+            files = (file for file in entries if file.suffix in DATA and file.is_file())
         return next((kind for file in files if (kind := _by_fields(file, sources))), "")
     except OSError:  # what cannot be read is not recognised
         return ""
@@ -58,8 +61,3 @@ def _by_fields(file: Path, sources: Mapping[str, ModuleType]) -> str:
 def _said(source: ModuleType, what: str) -> tuple[str, ...]:
     said: tuple[str, ...] = getattr(source, what, ())
     return said
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    entries = sorted(islice(folder.rglob("*"), SEEN))
-    return (file for file in entries if file.suffix in DATA and file.is_file())

@@ -194,7 +194,11 @@ def indexed(
     that were left out; they are reported to `errors` whether it is new or not. Raises what `fill`
     raises, and UserError if the cache cannot be written; then nothing is left behind.
     """
-    stamp = _stamp(files, schema)
+    seen = [
+        (name, str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns)
+        for name, path in sorted(files.items())
+    ]
+    stamp = hashlib.blake2b(repr((_ABOUT, schema, seen)).encode()).hexdigest()
     folder = _private(users_cache() / "tables")
     place = hashlib.blake2b(
         "\n".join(sorted(str(path.resolve()) for path in files.values())).encode(), digest_size=10
@@ -211,14 +215,6 @@ def indexed(
         number = None if line is None else int(str(line))
         errors.add(CaseError(str(problem), file=file, line=number, field=str(field or "") or None))
     return index
-
-
-def _stamp(files: Mapping[str, Path], schema: str) -> str:
-    seen = [
-        (name, str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns)
-        for name, path in sorted(files.items())
-    ]
-    return hashlib.blake2b(repr((_ABOUT, schema, seen)).encode()).hexdigest()
 
 
 def _private(folder: Path) -> Path:

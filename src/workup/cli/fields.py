@@ -131,7 +131,9 @@ def trained() -> Groups:
     found: Groups = {}
     for model in Settings.__mro__:
         if issubclass(model, BaseModel) and model is not BaseModel:
-            names = [name for own in _own(model) for name in (own, f"{own}.NAME")]
+            bases = [base.model_fields for base in model.__bases__ if issubclass(base, BaseModel)]
+            own = [name for name in model.model_fields if not any(name in base for base in bases)]
+            names = [each for name in own for each in (name, f"{name}.NAME")]
             text = " ".join((model.__doc__ or "").split())
             found[text.partition(". ")[0].partition("; ")[0].rstrip(".")] = [
                 every[name] for name in names if name in every
@@ -142,12 +144,6 @@ def trained() -> Groups:
         if inner:
             found[f"{name}: {about.description}"] = inner
     return {heading: settings for heading, settings in found.items() if settings}
-
-
-def _own(model: type[BaseModel]) -> list[str]:
-    """The fields that this class adds to those of its bases."""
-    bases = [base.model_fields for base in model.__bases__ if issubclass(base, BaseModel)]
-    return [name for name in model.model_fields if not any(name in base for base in bases)]
 
 
 def evaluated() -> Groups:

@@ -18,7 +18,6 @@ from pydantic import Field
 from workup.core.case import Case, Source
 from workup.core.episode import Ending
 from workup.core.errors import RolloutError
-from workup.core.ports import Model
 from workup.core.shapes import ClosedModel
 from workup.doctors.endpoint import ModelDoctor
 from workup.environments.base.thoughts import Process, written
@@ -103,7 +102,13 @@ async def _reference(case: Case, aids: Aids, sample: int) -> str | None:
         return None
     if await draws.mark(case, text, aids.judge) < settings.right:
         return None
-    return text if await _soundness(case, text, aids.judge) >= settings.sound else None
+    sections = [
+        ("question", clean(stem(case), LONGEST)),
+        ("reference answer", clean(case.truth.diagnosis, LONGEST)),
+        ("reasoning to mark", clean(text, LONGEST)),
+    ]
+    sound = await consult(aids.judge, RUBRIC, sections, Sound, lambda answer: None)
+    return text if sound.mark >= settings.sound else None
 
 
 async def _searched(case: Case, aids: Aids, sample: int) -> str | None:
@@ -129,15 +134,6 @@ def _library(index: str, passages: int, turns: int) -> Reasoning:
     """The environment over a library, for cases from anywhere; only their presentation is told."""
     told = Settings(index=index, passages=passages, max_turns=turns, told="presentation")
     return open_reasoning(Source("references", (), ()), told)
-
-
-async def _soundness(case: Case, text: str, judge: Model) -> int:
-    sections = [
-        ("question", clean(stem(case), LONGEST)),
-        ("reference answer", clean(case.truth.diagnosis, LONGEST)),
-        ("reasoning to mark", clean(text, LONGEST)),
-    ]
-    return (await consult(judge, RUBRIC, sections, Sound, lambda answer: None)).mark
 
 
 step = PrepareStep(

@@ -116,10 +116,11 @@ class Sharing:
         if len(self._met) > REMEMBERED:
             self._met.clear()
         self._met.update(map(_digest, own))
+        floats = b"".join(entry.logprobs.tobytes() for entry in entries)
         parts = {
             "told": squeezed(line for entry in entries for line in entry.told),
             "said": squeezed([str(len(own)), *own, *lines]),
-            "logprobs": _planes(b"".join(entry.logprobs.tobytes() for entry in entries)),
+            "logprobs": b"".join(zlib.compress(floats[byte::4]) for byte in range(4)),
             "advantages": zlib.compress(b"".join(entry.advantages.tobytes() for entry in entries)),
         }
         return parts, new
@@ -171,11 +172,6 @@ def likeness(connection: sqlite3.Connection) -> bytes:
     """The dictionary of the chunks of cases after the first one; none before there is one."""
     first = connection.execute("SELECT lines FROM bodies WHERE id = 1").fetchone()
     return b"" if first is None else _bytes(first[0])[:WINDOW]
-
-
-def _planes(floats: bytes) -> bytes:
-    """Four compressed planes, one after the other."""
-    return b"".join(zlib.compress(floats[byte::4]) for byte in range(4))
 
 
 def _floats(part: bytes) -> bytes:

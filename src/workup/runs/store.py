@@ -103,7 +103,11 @@ class EpisodeStore:
             for record in records:
                 places.setdefault(record.key[: len(PLACE)], []).append(record)
             for place, together in places.items():
-                rows = [_row(record, people, endings) for record in together]
+                rows = []
+                for record in together:
+                    ending, *others = columns(record)
+                    person = people[record.episode.case.id]
+                    rows.append((person, record.sample, endings[ending], *others))
                 _drop(connection, place, {row[:2] for row in rows})
                 entries = [entry(record) for record in together]
                 for part in spans([each.size for each in entries]):
@@ -360,12 +364,6 @@ def _endings(connection: sqlite3.Connection, records: Iterable[Record]) -> dict[
         "INSERT INTO endings (name) SELECT ?1 WHERE ?1 NOT IN (SELECT name FROM endings)", new
     )
     return dict(map(tuple, connection.execute("SELECT name, id FROM endings")))
-
-
-def _row(record: Record, people: Mapping[str, int], endings: Mapping[str, int]) -> tuple[Any, ...]:
-    """A row of `kept` without its number."""
-    ending, *others = columns(record)
-    return people[record.episode.case.id], record.sample, endings[ending], *others
 
 
 def _held(block: int) -> tuple[int, int]:

@@ -41,7 +41,10 @@ def state(run: Run) -> State:
         return State.RUNNING
     if (run.path / "summary.json").exists():
         return State.FINISHED
-    return State.RUNNING if not LOCKS.exists() and _fresh(run.path) else State.STOPPED
+    if LOCKS.exists():
+        return State.STOPPED
+    times = [file.stat().st_mtime for file in run.path.iterdir() if file.is_file()]
+    return State.RUNNING if time.time() - max(times, default=0.0) < FRESH else State.STOPPED
 
 
 def held(lock: Path) -> bool:
@@ -56,11 +59,6 @@ def held(lock: Path) -> bool:
     # "1: FLOCK ADVISORY WRITE 7652 fe:00:2336669 0 EOF"
     words = [line.split() for line in lines]
     return any("FLOCK" in each and each[-3].rpartition(":")[2] == str(inode) for each in words)
-
-
-def _fresh(folder: Path) -> bool:
-    times = [file.stat().st_mtime for file in folder.iterdir() if file.is_file()]
-    return time.time() - max(times, default=0.0) < FRESH
 
 
 def stages(run: Run, lines: Sequence[Mapping[str, Any]]) -> list[StageSteps]:

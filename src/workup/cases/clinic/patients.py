@@ -180,10 +180,11 @@ class Clinic:
         place, decade, complaint, present = self.draw(rng)
         profile = self.profiles[place]
         wording = rng.random(len(present))
-        found = {
-            index: _fact(self.tables.findings[index], float(wording[index]))
-            for index in map(int, np.flatnonzero(present))
-        }
+        found: dict[int, Fact] = {}
+        for index in map(int, np.flatnonzero(present)):
+            finding = self.tables.findings[index]
+            told = finding.present[int(wording[index] * len(finding.present))]
+            found[index] = Fact(evidence_id(finding.name, "yes"), finding.name, told, finding.kind)
         given = (
             Fact(evidence_id("age", DECADES[decade]), "age", _AGED[profile.sex][decade]),
             Fact(evidence_id("sex", profile.sex), "sex", _SEXED[profile.sex]),
@@ -218,11 +219,6 @@ def weighed(
         Fact(fact.id, fact.item, fact.text, fact.kind, grade(ratio))
         for fact, ratio in zip(facts, ratios, strict=True)
     )
-
-
-def _fact(finding: ClinicFinding, choice: float) -> Fact:
-    sentence = finding.present[int(choice * len(finding.present))]
-    return Fact(evidence_id(finding.name, "yes"), finding.name, sentence, finding.kind)
 
 
 def recorded(presentation: str, facts: Sequence[Fact]) -> str:

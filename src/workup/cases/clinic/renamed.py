@@ -185,13 +185,8 @@ def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
     return {
         names[mark]: (mark,)
         for mark in names
-        if mark.startswith(DISEASE) and {mark, _listed(names, mark)} <= wanted
+        if mark.startswith(DISEASE) and {mark, picture(mark)} & names.keys() <= wanted
     }
-
-
-def _listed(names: Mapping[str, str], mark: str) -> str:
-    """The mark under which the findings of a disease are listed: with links its picture's."""
-    return picture(mark) if picture(mark) in names else mark
 
 
 def _marks(case: Case, read: Iterable[str]) -> frozenset[str]:

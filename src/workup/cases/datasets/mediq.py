@@ -89,9 +89,10 @@ def _case(row: _MediqRow) -> Case:
     Facts that this sentence states are given, not hidden.
     """
     presentation = row.context[0].strip()
-    facts = [
-        Fact(f"f{number}", "", text) for number, text in enumerate(_atomic(row.facts), start=1)
-    ]
+    texts = (_NUMBER.sub("", line).strip() for line in row.facts)
+    # each once, without headings ("Physical examination:")
+    atomic = dict.fromkeys(text for text in texts if text and not text.endswith(":"))
+    facts = [Fact(f"f{number}", "", text) for number, text in enumerate(atomic, start=1)]
     given, hidden = parted(facts, presentation)
     truth = Truth(diagnosis=row.answer.strip(), facts=hidden, record="\n".join(row.context))
     names = row.patient.get("specialties")
@@ -104,9 +105,3 @@ def _case(row: _MediqRow) -> Case:
         given=given,
         category=str(names[0]) if isinstance(names, list) and names else "",
     )
-
-
-def _atomic(lines: list[str]) -> list[str]:
-    """The facts without their numbers, each once, without headings ("Physical examination:")."""
-    texts = (_NUMBER.sub("", line).strip() for line in lines)
-    return list(dict.fromkeys(text for text in texts if text and not text.endswith(":")))

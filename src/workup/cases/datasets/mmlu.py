@@ -8,8 +8,6 @@ dev/.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -70,10 +68,6 @@ class _MmluRow(BaseModel):
         )
 
 
-def _pieces(path: Path) -> Iterator[Piece | CaseError]:
-    return csv_pieces(path) if path.suffix == ".csv" else pieces(path)
-
-
 def _read(piece: Piece, file: File) -> Rows:
     if file.path.suffix == ".csv":
         return [_from_csv(piece, file)]
@@ -105,5 +99,5 @@ open = QuestionSet(
     ],
     _read,
     ["MMLU, MIT licence (its authors' repository)."],
-    pieces=_pieces,
+    pieces=lambda path: csv_pieces(path) if path.suffix == ".csv" else pieces(path),
 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from workup.cases.datasets.ddxplus.patients import DdxplusPatient
 from workup.cases.datasets.ddxplus.rates import SEXES, Array, Rates
-from workup.cases.datasets.ddxplus.release import AGE_GROUPS, DdxplusCondition, Evidence, Release
+from workup.cases.datasets.ddxplus.release import AGE_GROUPS, Evidence, Release
 from workup.core.case import Fact
 
 SIZE = 1_000_000  # as good as endless: patient i depends on (seed, i) only
@@ -70,14 +70,15 @@ class DdxplusSimulator:
 
         One tuple per condition.
         """
+        evidences = self.release.evidences
         return tuple(
-            tuple(filter(self._can_open, condition.symptoms))
+            tuple(
+                code
+                for code in condition.symptoms
+                if "" in evidences[code].answers and evidences[code].item.parent is None
+            )
             for condition in self.release.conditions
         )
-
-    def _can_open(self, code: str) -> bool:
-        evidence = self.release.evidences[code]
-        return "" in evidence.answers and evidence.item.parent is None
 
     def _facts(self, condition: int, complaint: str, rng: np.random.Generator) -> tuple[Fact, ...]:
         layout, rates = self._layout, self._flat[condition]
@@ -136,15 +137,16 @@ def _assumed(code: str, evidence: Evidence, release: Release) -> Array:
     share = _flat(evidence)
     if evidence.item.parent is not None:
         return np.tile(share, (len(release.conditions), 1))
-    present = np.array([_present(code, evidence, condition) for condition in release.conditions])
-    return np.asarray(present[:, None] * share / share.sum())
-
-
-def _present(code: str, evidence: Evidence, condition: DdxplusCondition) -> float:
     # a root question with values (travel) is listed for every condition, so it is not
     # informative: its default is the usual answer
-    listed = code in condition.symptoms or code in condition.antecedents
-    return LISTED if listed and "" in evidence.answers else UNLISTED
+    informative = "" in evidence.answers
+    present = np.array(
+        [
+            LISTED if informative and code in (*each.symptoms, *each.antecedents) else UNLISTED
+            for each in release.conditions
+        ]
+    )
+    return np.asarray(present[:, None] * share / share.sum())
 
 
 def _flat(evidence: Evidence) -> Array:

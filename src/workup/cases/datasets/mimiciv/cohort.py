@@ -63,19 +63,16 @@ def answered(index: TableIndex, task: str, counts: Counter[str]) -> Iterator[tup
         elif not recorded:
             counts["bare"] += 1
         else:
-            yield stay, stay.died if task == OUTCOME else _returned(stay, following, task)
+            returned = following is not None and (
+                task == _ANY or following.admitted - stay.discharged <= timedelta(days=DAYS)
+            )
+            yield stay, stay.died if task == OUTCOME else returned
 
 
 def _excluded(stay: Stay, following: Stay | None) -> str:
     if stay.died:
         return "died"
     return "overlapping" if following is not None and following.admitted < stay.discharged else ""
-
-
-def _returned(stay: Stay, following: Stay | None, task: str) -> bool:
-    return following is not None and (
-        task == _ANY or following.admitted - stay.discharged <= timedelta(days=DAYS)
-    )
 
 
 def _followed(index: TableIndex, task: str) -> Iterator[tuple[tuple[Stay, bool], Stay | None]]:
