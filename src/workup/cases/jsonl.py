@@ -24,6 +24,7 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    TypeAdapter,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -42,17 +43,7 @@ from workup.cases.lines import CaseLines
 from workup.cases.publications import Groups, publications
 from workup.cases.questions import Answer
 from workup.cases.rows import Filled, RowErrors
-from workup.core.case import (
-    LONGEST_ENTITY,
-    MOST_STATEMENTS,
-    Case,
-    Fact,
-    Item,
-    Kind,
-    Source,
-    Statement,
-    Truth,
-)
+from workup.core.case import LONGEST_ENTITY, MOST_STATEMENTS, Case, Item, Kind, Source
 from workup.core.disk import whole_file
 from workup.core.errors import CaseError, UserError
 from workup.core.leaks import Mask
@@ -69,6 +60,7 @@ Name = Annotated[Filled, Field(min_length=1, json_schema_extra=_PATTERN)]
 Trimmed = Annotated[str, AfterValidator(str.strip)]
 Term = Annotated[Name, AfterValidator(str.strip)]
 Entity = Annotated[Name, Field(max_length=LONGEST_ENTITY)]
+_CASES = TypeAdapter(Case)  # the fields of a line are those of a case
 _PHRASES = 5_000  # a file with more distinct findings than this is free text to a tiny policy
 
 
@@ -432,31 +424,8 @@ def _item(item: ItemLine) -> Item:
     return Item(item.name, question, item.normal, item.kind, item.parent, item.cost, synonyms)
 
 
-def _fact(fact: FactLine) -> Fact:
-    return Fact(fact.id, fact.item, fact.text, fact.kind, fact.weight)
-
-
-def _statement(line: StatementLine) -> Statement:
-    return Statement(line.head, line.relation, line.tail, line.retrieved)
-
-
 def _case(line: CaseLine) -> Case:
-    truth = line.truth
-    hidden = Truth(
-        diagnosis=truth.diagnosis,
-        codes=tuple(truth.codes),
-        aliases=tuple(truth.aliases),
-        differentials=tuple(truth.differentials),
-        facts=tuple(map(_fact, truth.facts)),
-        record=truth.record,
-        references=tuple(truth.references),
-        graphs=tuple(tuple(map(_statement, graph)) for graph in truth.graphs),
-        extra=truth.extra,
-    )
-    given = tuple(map(_fact, line.given))
-    return Case(
-        line.id, line.presentation, hidden, line.question, tuple(line.options), given, line.category
-    )
+    return _CASES.validate_python(line.model_dump(exclude={"provenance", "restricted"}))
 
 
 def provenances(path: Path) -> dict[str, tuple[ProvenanceLine, ...]]:
