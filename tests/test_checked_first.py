@@ -258,7 +258,7 @@ def test_roles_of_the_users_file_have_a_place_or_are_left_out_and_told(
 
 def test_a_run_in_the_place_of_its_cases_is_told_what_to_type(call: Call, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "config.yaml").write_text("method: craft\ncases: clinic:s\n")
+    (tmp_path / "mine" / "config.yaml").write_text("method: craft\ncases: clinic:s\n...\n")
     line = refused(call, tmp_path, "play", "mine")
     assert line == "mine is a run: type workup play clinic:s --against mine"
 

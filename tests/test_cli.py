@@ -257,7 +257,7 @@ def test_a_role_with_the_name_of_an_endpoint_gets_its_prefix(call: Call, tmp_pat
 
 def test_an_evaluation_is_no_policy(call: Call, tmp_path: Path) -> None:
     (tmp_path / "looked").mkdir()
-    (tmp_path / "looked" / "config.yaml").write_text("kind: evaluation\npolicy: endpoint:m\n")
+    (tmp_path / "looked" / "config.yaml").write_text("kind: evaluation\npolicy: endpoint:m\n...\n")
     for words in (("evaluate", "looked"), ("train", "craft", "--policy", "looked")):
         status, _, err = call(*words, "--cases", "clinic:xs", "--out", "run")
         assert (status, err) == (

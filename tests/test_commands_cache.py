@@ -179,7 +179,7 @@ def test_costs_are_listed_by_run_and_by_role(call: Call, filled: list[str], tmp_
     assert "Did you mean 'run-1'?" in told(call("costs", "--run", "run-11"))
     for number, name in enumerate(("made", "silent")):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.yaml").write_text(f"account: run-{number * 7}\n")
+        (tmp_path / name / "config.yaml").write_text(f"account: run-{number * 7}\n...\n")
     assert (
         rows(call("costs", "--run", "made")[1])[1:] == rows(call("costs", "--run", "run-0")[1])[1:]
     )

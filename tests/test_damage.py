@@ -231,7 +231,7 @@ OPENED: dict[str, tuple[Callable[[Path], None], str]] = {
         "it has no view 'episodes' as we write it",
     ),
     "a view is missing": (database("DROP VIEW cases"), "it has no view 'cases'"),
-    "an earlier format": (database("PRAGMA user_version = 1"), "written by an earlier workup"),
+    "another format": (database("PRAGMA user_version = 1"), "written by another workup"),
 }
 # Found when steps are read.
 LINES: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -404,7 +404,7 @@ def test_a_run_whose_settings_could_not_be_read_stays_closed(sound: Path, tmp_pa
     """They may have said that its cases are restricted."""
     _, bad = copies(sound, tmp_path, in_place("config.yaml", "a: ["))
     shown = opened([bad], restricted=False)
-    (bad / "config.yaml").write_text("restricted: true\n")
+    (bad / "config.yaml").write_text("restricted: true\n...\n")
     with pytest.raises(DamagedError):
         looked_at(shown["bad"])
 

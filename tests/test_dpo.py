@@ -22,7 +22,7 @@ from trl import DPOConfig, DPOTrainer
 
 from workup.core.case import Case, Truth
 from workup.core.episode import Action, Completion, Ending, Episode, Observation, Sample, Turn
-from workup.core.errors import UserError, WorkupError
+from workup.core.errors import WorkupError
 from workup.core.ports import Pair
 from workup.engines.settings import EngineSettings, PreferenceSettings, TuningSettings
 from workup.engines.trl.batches import padded
@@ -303,14 +303,6 @@ def test_the_reference_is_where_the_stage_began(tmp_path: Path) -> None:
     assert whole[0] == 0
     assert whole[1] != 0
     assert margins(tmp_path / "parts", halt=2) + margins(tmp_path / "parts") == whole
-
-
-@pytest.mark.parametrize("kind", ["imitate", "tune", "prefer", "reinforce"])
-def test_checkpoints_of_an_earlier_version_are_not_passed_over(tmp_path: Path, kind: str) -> None:
-    (tmp_path / f"1-{kind}" / "checkpoint-4").mkdir(parents=True)
-    with pytest.raises(UserError, match=rf"1-{kind}: an earlier workup .* `rm -r {tmp_path}`"):
-        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path, resume=True)
-    assert (tmp_path / f"1-{kind}" / "checkpoint-4").is_dir()
 
 
 def test_an_episode_that_cannot_be_trained_on_is_refused() -> None:

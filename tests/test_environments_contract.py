@@ -181,7 +181,7 @@ def test_what_training_needs_of_one(name: str) -> None:
 def test_a_policy_is_evaluated_in_the_encounter_it_was_trained_in(tmp_path: Path) -> None:
     trained_in = {"name": "questioning", "max_turns": 5, "share": 0.5}
     config = {"method": "promed", "environment": trained_in}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config, explicit_end=True))
     (tmp_path / "versions.json").write_text("{}")
     given = {"policy": str(tmp_path), "cases": "clinic:xs"}
     policy = resolve(str(tmp_path))

@@ -636,12 +636,12 @@ def test_a_damaged_database_is_one_clear_line(run: Run) -> None:
         list(run.episodes())
 
 
-@pytest.mark.parametrize(("format", "said"), [(99, "a newer workup"), (2, "an earlier workup")])
-def test_another_format_is_refused(run: Run, format: int, said: str) -> None:
+@pytest.mark.parametrize("format", [99, 2])
+def test_another_format_is_refused(run: Run, format: int) -> None:
     run.write([simple()])
     run._store._open().execute(f"PRAGMA user_version = {format}")
     run.close()
-    there = rf"{said} \(format {format}, this one reads 3\)"
+    there = rf"another workup \(format {format}, this one reads 3\)"
     for store in (EpisodeStore, Untouched):
         with pytest.raises(UserError, match=there) as told:
             Run.open(run.path, store)

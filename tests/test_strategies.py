@@ -601,7 +601,6 @@ def test_evaluate_plays_a_strategy_by_name(tmp_path: Path, cached: None) -> None
         ({"strategy": {"name": "mediq", "treshold": 3}}, "strategy.treshold.*strategy.threshold"),
         ({"strategy": {"name": "mediq", "threshold": 6}}, "strategy.threshold"),
         ({"strategy": {"threshold": 3}}, "strategy.threshold"),
-        ({"plan": {"threshold": 3}}, "'plan.threshold' .*: write strategy.threshold=…"),
     ],
 )
 def test_what_a_user_gets_wrong_is_said_before_anything_is_written(

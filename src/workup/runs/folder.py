@@ -390,8 +390,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UserError(_no_run(path))
     try:
         config = load(file)
-        # Every run since the setting `split` has the mark; older ones are read as they are.
-        if "split" in config and not file.read_bytes().rstrip().endswith(_END.encode()):
+        if not file.read_bytes().rstrip().endswith(_END.encode()):
             raise UserError(
                 f"{file}: its last line '{_END}' is missing, so the file seems to be cut off; "
                 "restore it, or add that line if it is whole"

@@ -524,12 +524,6 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
         where = tuple(str(part) for part in first["loc"])
         key = ".".join((*([prefix] if prefix else []), *where))
         if first["type"] == "extra_forbidden":
-            if where[0] == "plan" and STRATEGY in model.model_fields:
-                named = first["input"] if isinstance(first["input"], Mapping) else {}
-                own = next(iter(named), "KEY")
-                raise UserError(
-                    f"'plan.{own}' is a setting of the strategy: write {STRATEGY}.{own}=…"
-                ) from None
             if len(where) == 1 and prefix != ENVIRONMENT and where[0] in environments.settings():
                 raise UserError(
                     f"'{key}' is a setting of the environment: write {ENVIRONMENT}.{where[0]}=…"

@@ -254,14 +254,9 @@ def _connect(path: Path) -> sqlite3.Connection:
 def refuse_others(connection: sqlite3.Connection, path: Path) -> None:
     """Raises DamagedError for a file in another format than this version's."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > FORMAT:
+    if version and version != FORMAT:
         raise DamagedError(
-            f"{path} was written by a newer workup (format {version}, this one reads {FORMAT}); "
-            "update workup"
-        )
-    if 0 < version < FORMAT:
-        raise DamagedError(
-            f"{path} was written by an earlier workup (format {version}, this one reads {FORMAT}); "
+            f"{path} was written by another workup (format {version}, this one reads {FORMAT}); "
             "read it with that one, or start again with another --out"
         )
 

@@ -8,22 +8,7 @@ from pathlib import Path
 
 from workup.core.errors import UserError
 
-# The kinds of stages before they were called sft, dpo and grpo.
-OLDER = ("imitate", "tune", "prefer", "reinforce")
 CONTENTS = "contents.json"  # each file's path within the checkpoint → its size in bytes
-
-
-def refuse_older(folder: Path) -> None:
-    """Raises UserError where an earlier version's checkpoints lie in a run's folder of them.
-
-    They would be passed over, and what they hold done again, without a word.
-    """
-    found = sorted(path for kind in OLDER for path in folder.glob(f"*-{kind}"))
-    if found:
-        raise UserError(
-            f"{found[0]}: an earlier workup wrote these checkpoints, and this one does not read "
-            f"them; type `rm -r {folder}` and then `workup resume` again: all stages begin anew"
-        )
 
 
 def seal(checkpoint: Path) -> None:

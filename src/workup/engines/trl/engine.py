@@ -35,7 +35,7 @@ from workup.core.ports import (
 from workup.engines.settings import EngineSettings, RateSettings
 from workup.engines.trl.accelerated import AccelerateProcesses
 from workup.engines.trl.arguments import plain_arguments, policy_arguments
-from workup.engines.trl.damage import refuse_damaged, refuse_incomplete, refuse_older
+from workup.engines.trl.damage import refuse_damaged, refuse_incomplete
 from workup.engines.trl.openings import attending
 from workup.engines.trl.playing import CopiedPolicy, PlayedSteps
 from workup.engines.trl.policy import Correction, PolicyTrainer
@@ -94,7 +94,6 @@ class TrlEngine:
     ) -> None:
         self.policy, self.settings = policy, settings
         self.folder, self.on_step, self.resume = folder, on_step, resume
-        refuse_older(folder)
         self.cpu = next(policy.model.parameters()).device.type == "cpu"
         self.processes = AccelerateProcesses(cpu=self.cpu)
         self._stages = 0
