@@ -388,6 +388,21 @@ def view_of(rest: str, scheme: str, views: Sequence[str]) -> tuple[str, str]:
     return place, view
 
 
+def words_of(rest: str, scheme: str, known: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Splits `PLACE#WORD,WORD` of a source's spec.
+
+    Raises UserError for a word that is not among `known`.
+    """
+    place, _, behind = rest.partition("#")
+    words = tuple(word.strip() for word in behind.split(",") if word.strip())
+    for word in words:
+        if word not in known:
+            raise unknown(
+                f"view of {scheme}", word, known, more=f"as in '{scheme}:{place}#{known[0]}'"
+            )
+    return place, words
+
+
 def held_out(split: Split, key: str) -> bool:
     """Whether the group of cases named `key` is on the test side of `split`.
 

@@ -18,11 +18,20 @@ from unicodedata import normalize
 
 import numpy as np
 
-from workup.cases.files import ALL, M, Split, checked, existing, held_out, parse_object
+from workup.cases.files import (
+    ALL,
+    M,
+    Split,
+    checked,
+    existing,
+    held_out,
+    parse_object,
+    words_of,
+)
 from workup.cases.pieces import Piece, piece_at, pieces
 from workup.cases.rows import RowErrors, sound
 from workup.core.case import Case, Source, Truth
-from workup.core.errors import CaseError, UserError, unknown
+from workup.core.errors import CaseError, UserError
 from workup.core.lazy import Lazy
 from workup.core.leaks import WITHHELD
 from workup.core.text import digest
@@ -107,11 +116,7 @@ def asked(scheme: str, rest: str, split: Split, settings: Sequence[str] = ()) ->
     Several parts may be tested on together, as in `PLACE#dev,test`. Raises UserError for what is
     not known.
     """
-    place, _, tail = rest.partition("#")
-    words = [word for word in tail.split(",") if word]
-    known = (*VIEWS, *settings)
-    if wrong := next((word for word in words if word not in known), None):
-        raise unknown(f"view of {scheme}", wrong, known, more=f"as in '{scheme}:{place}#{ALL}'")
+    place, words = words_of(rest, scheme, (*VIEWS, *settings))
     views = [word for word in words if word in VIEWS]
     several = len(views) > 1 and not set(views) <= set(PARTS)
     if several or len(set(words)) < len(words):

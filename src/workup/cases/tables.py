@@ -24,7 +24,7 @@ from workup.cases.files import Raw, raw_lines, reading
 from workup.cases.pieces import csv_records
 from workup.cases.rows import RowErrors
 from workup.core.disk import users_cache, whole_file
-from workup.core.errors import CaseError, UserError, unknown
+from workup.core.errors import CaseError, UserError
 
 RESTRICTED = (
     "Restricted: the data use agreement forbids passing this text on. Only local models and "
@@ -259,18 +259,3 @@ def _build(
 def _leave_out(database: sqlite3.Connection, error: CaseError) -> None:
     values = (error.file, error.line, error.field, error.problem)
     database.execute("INSERT INTO left_out VALUES (?, ?, ?, ?)", values)
-
-
-def words_of(rest: str, scheme: str, known: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Splits `PLACE#WORD,WORD` of a source's spec.
-
-    Raises UserError for a word that is not among `known`.
-    """
-    place, _, behind = rest.partition("#")
-    words = tuple(word.strip() for word in behind.split(",") if word.strip())
-    for word in words:
-        if word not in known:
-            raise unknown(
-                f"view of {scheme}", word, known, more=f"as in '{scheme}:{place}#{known[0]}'"
-            )
-    return place, words

@@ -280,56 +280,32 @@ def as_written(path: Path, row: sqlite3.Row) -> Iterator[None]:
 def written(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether anything has been written to the database; False for a file without tables.
 
-    Raises DamagedError where a table or a column of ours is missing or computed, and where a view
-    is missing or says something else: the file is another program's.
+    Raises DamagedError where a table or a view of ours is missing or made by another statement: the
+    file is another program's, and what it computes could be without end.
     """
-    if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+    found = _shape(connection)
+    if not found:
         return False
-    lacking = _lacking(_tables(connection), _views(connection))
-    if lacking:
-        raise DamagedError(
-            f"{path}: it has no {lacking}, so it holds no episodes of ours; restore it from a copy"
-        )
+    for (type, name), statement in _ours().items():
+        if found.get((type, name)) != statement:
+            raise DamagedError(
+                f"{path}: it has no {type} '{name}' as we write it, so it holds no episodes of "
+                "ours; restore it from a copy"
+            )
     return True
 
 
-def _lacking(tables: Mapping[str, frozenset[str]], views: Mapping[str, str]) -> str:
-    """The first of our tables, columns and views that is not there; empty where all are."""
-    our_tables, our_views = _ours()
-    for table, ours in our_tables.items():
-        if table not in tables:
-            return f"table '{table}'"
-        if lacking := ours - tables[table]:
-            return f"column '{table}.{min(lacking)}'"
-    for view, text in our_views.items():
-        if views.get(view) != text:  # another one could compute without end
-            return f"view '{view}' as we write it"
-    return ""
-
-
-def _tables(connection: sqlite3.Connection) -> dict[str, frozenset[str]]:
-    """The stored tables with their stored columns; virtual tables are none."""
-    names = connection.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %'"
-    ).fetchall()
-    columns = "SELECT name FROM pragma_table_info(?)"
-    return {
-        name: frozenset(column for (column,) in map(tuple, connection.execute(columns, (name,))))
-        for (name,) in map(tuple, names)
-    }
-
-
-def _views(connection: sqlite3.Connection) -> dict[str, str]:
-    """The views with the statements that made them."""
-    found = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'view'")
-    return dict(map(tuple, found))
+def _shape(connection: sqlite3.Connection) -> dict[tuple[str, str], str]:
+    """The tables and views by type and name, with the statements that made them."""
+    query = "SELECT type, name, sql FROM sqlite_master WHERE type IN ('table', 'view')"
+    return {(type, name): sql for type, name, sql in connection.execute(query)}
 
 
 @cache
-def _ours() -> tuple[dict[str, frozenset[str]], dict[str, str]]:
+def _ours() -> dict[tuple[str, str], str]:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_SCHEMA)
-        return _tables(connection), _views(connection)
+        return _shape(connection)
 
 
 def _people(connection: sqlite3.Connection, records: Iterable[Record]) -> dict[str, int]:

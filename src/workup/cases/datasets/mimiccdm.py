@@ -20,10 +20,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from workup.cases.files import ALL, Split, existing, held_out, read_object
+from workup.cases.files import ALL, Split, existing, held_out, read_object, words_of
 from workup.cases.findings import parted, sentences
 from workup.cases.rows import RowErrors, counted
-from workup.cases.tables import RESTRICTED, CsvRow, Filling, TableIndex, indexed, member, words_of
+from workup.cases.tables import RESTRICTED, CsvRow, Filling, TableIndex, indexed, member
 from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
 from workup.core.lazy import Lazy

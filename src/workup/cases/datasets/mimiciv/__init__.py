@@ -22,9 +22,9 @@ from collections import Counter
 from workup.cases.datasets.mimiciv.cohort import OUTCOME, TASKS, answered
 from workup.cases.datasets.mimiciv.patients import Chart
 from workup.cases.datasets.mimiciv.release import open_release
-from workup.cases.files import ALL, Split, existing, held_out
+from workup.cases.files import ALL, Split, existing, held_out, words_of
 from workup.cases.rows import RowErrors
-from workup.cases.tables import RESTRICTED, TableIndex, words_of
+from workup.cases.tables import RESTRICTED, TableIndex
 from workup.core.case import Case, Source
 from workup.core.errors import UserError
 from workup.core.lazy import Lazy
