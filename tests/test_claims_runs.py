@@ -26,7 +26,7 @@ from workup.runs import Run
 from workup.runs.files import DamagedError
 from workup.studies import claims
 from workup.studies.claims import SCALES, meaning
-from workup.studies.claims.deciding import Deciding, alone
+from workup.studies.claims.deciding import Deciding, alone, without_means
 from workup.studies.claims.queue import PROGRAM, ClaimRun, Queue
 from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
 
@@ -236,6 +236,22 @@ def test_a_bad_file_is_told_with_its_place(
     assert said in err
     assert err.startswith(f"error: {toy}")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("workup claims craft --jobs 2 --seeds 3", "workup claims craft --seeds 3"),
+        ("workup claims --out=/x/y craft --budget 1h", "workup claims craft"),
+        (
+            "workup claims craft --only jobs 'k=[1, 2]'",
+            "workup claims craft --only jobs 'k=[1, 2]'",
+        ),
+        ("workup claims craft --jobs", "workup claims craft"),
+    ],
+)
+def test_the_command_of_a_page_is_what_verdicts_follow_from(typed: str, kept: str) -> None:
+    assert without_means(typed) == kept
 
 
 def test_every_built_in_claim_is_listed(call: Call) -> None:

@@ -26,7 +26,23 @@ from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
 NAME = "claims"
 STARTED = "started"
 LOCK = ".lock"
+MEANS = ("--budget", "--jobs", "--out")  # options that no verdict follows from
 QUESTION = "Which of the paper's claims hold here, and which could these runs not decide?"
+
+
+def without_means(typed: str) -> str:
+    """What was typed, without how long, how and where: others repeat it in their own way.
+
+    'workup claims craft --jobs 2 --seeds 3' becomes 'workup claims craft --seeds 3'.
+    """
+    words, kept = iter(shlex.split(typed)), []
+    for word in words:
+        option, equals, _ = word.partition("=")
+        if option not in MEANS:
+            kept.append(word)
+        elif not equals:
+            next(words, None)
+    return shlex.join(kept)
 
 
 @dataclass
@@ -150,7 +166,7 @@ class Deciding:
     def write(self) -> ClaimVerdicts:
         """Writes the page and the figures as they stand."""
         found = self.verdicts()
-        found.write(self.plan.folder, NAME, QUESTION, command())
+        found.write(self.plan.folder, NAME, QUESTION, without_means(command()))
         return found
 
     def told(self, job: ClaimRun) -> None:
