@@ -16,9 +16,9 @@ from studying import ENCOUNTER, Additive, done, here, numbers_of, refused, tiny
 
 from workup.core.case import Case, Fact, Truth
 from workup.core.ports import Logprobs, ScoreRequest
+from workup.methods.promed.question_gains import Weighing
 from workup.methods.promed.shapley import exact, softmax
 from workup.studies import stability
-from workup.studies.base.likelihood import Likelihood
 from workup.studies.stability import (
     ADD_ONE_IN,
     LEAVE_ONE_OUT,
@@ -65,7 +65,7 @@ class Late:
 
 
 def valued(scorer: Additive | Late, how: Settings, patient: Case = PATIENT) -> Valued:
-    found = asyncio.run(stability.value(patient, Likelihood(scorer, ENCOUNTER), how))
+    found = asyncio.run(stability.value(patient, Weighing(ENCOUNTER), scorer, how))
     assert isinstance(found, Valued)
     return found
 
@@ -178,7 +178,7 @@ def test_values_are_those_of_enumeration_and_of_the_record() -> None:
     """Of a game whose worth goes by sets; 120 orders are all there are of five facts."""
     scorer = Late(fading=0)
     found = valued(scorer, drawn((2, 64, 120), 2))
-    game = Likelihood(scorer, ENCOUNTER).game(PATIENT, PATIENT.truth.facts)
+    game = Weighing(ENCOUNTER).game(PATIENT, PATIENT.truth.facts, scorer)
     truth = asyncio.run(exact(game, 5)).values
     assert found.shapley[120] == (pytest.approx(truth), pytest.approx(truth))
     assert found.best == pytest.approx(truth)
@@ -253,8 +253,8 @@ def test_facts_that_lower_the_answer_together_are_told() -> None:
 
 def test_cases_that_cannot_be_ranked_are_left_out_with_a_reason() -> None:
     few = Case("q", "Ill.", Truth("Flu", facts=PATIENT.truth.facts[:3]))
-    likelihood = Likelihood(Late(0), ENCOUNTER)
-    assert asyncio.run(stability.value(few, likelihood, drawn())) == "fewer than 4 facts"
+    found = asyncio.run(stability.value(few, Weighing(ENCOUNTER), Late(0), drawn()))
+    assert found == "fewer than 4 facts"
 
 
 def test_the_study_of_a_policy(tiny: Path) -> None:

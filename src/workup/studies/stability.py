@@ -20,22 +20,23 @@ from pydantic import Field
 from workup.core.case import Case
 from workup.core.draws import seed_key
 from workup.core.errors import RolloutError, UserError
+from workup.core.ports import Scorer
 from workup.core.statistics import SHARE, Estimate, interval, mean_of
 from workup.loops.evaluation.arms import labels
+from workup.methods.promed.question_gains import Facts, Weighing
 from workup.methods.promed.shapley import (
     Coalition,
     Game,
     ShapleySettings,
     add_one_in,
     estimate,
-    giveaways,
     leave_one_out,
     softmax,
 )
 from workup.rl.running import run_to_end
 from workup.studies.base import plots
 from workup.studies.base.arms import settings_of
-from workup.studies.base.likelihood import TOLD, Facts, Likelihood, by_case, opened, weights
+from workup.studies.base.likelihood import TOLD, by_case, opened, weights
 from workup.studies.base.result import INTERVALS, Result, Section, left_out, plain, sheet
 from workup.studies.base.task import Counts, SourceSettings, Study, StudyTask
 
@@ -366,28 +367,24 @@ def run(task: StudyTask) -> Stability:
     evaluation = settings_of(task.values, policy)
     source, environment, cases = opened(evaluation)
     scorer = weights(evaluation, source, environment).scorer()
-    likelihood = Likelihood(scorer, environment, settings.facts)
+    weighing = Weighing(environment, facts=settings.facts)
 
     async def valued(case: Case) -> Valued | str:
-        return await value(case, likelihood, settings)
+        return await value(case, weighing, scorer, settings)
 
     found, lost = run_to_end(by_case(cases, valued, task.begin(len(cases))))
     kept = {each.case for each in found}
-    telling = sum(
-        len(giveaways(likelihood.of(case), case.truth.diagnosis))
-        for case in cases
-        if case.id in kept
-    )
+    telling = sum(weighing.giveaways(case) for case in cases if case.id in kept)
     return Stability(labels([policy])[policy], source.name, settings, found, lost, telling)
 
 
-async def value(case: Case, likelihood: Likelihood, settings: Settings) -> Valued | str:
+async def value(case: Case, weighing: Weighing, scorer: Scorer, settings: Settings) -> Valued | str:
     """The case's facts, valued; or a reason why not, without any text of the case."""
-    facts = likelihood.of(case)
+    facts = weighing.of(case)
     n = len(facts)
     if n < LEAST:
         return f"fewer than {LEAST} facts"
-    game = likelihood.game(case, facts)
+    game = weighing.game(case, facts, scorer)
     seeds = [seed_key("shapley", settings.seed + draw, case.id) for draw in range(settings.draws)]
     try:
         # The largest number first: the scorer remembers what the smaller ones ask for again.
