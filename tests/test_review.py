@@ -609,9 +609,9 @@ def test_a_judge_is_audited_with_reviewers_verdicts(single: Results, tmp_path: P
     )
     assert len(told["probes"]) == len(asked) > 5
     assert told["beside"] == "most reviewers"
-    whole = next(each for each in told["agreement"] if each["kind"] == "all")
+    whole = next(each for each in told["agreements"] if each["kind"] == "all")
     assert whole["accuracy"]["mean"] == pytest.approx(
         np.mean([label.verdict == "partly" for label in asked])
     )
-    kinds = {each["kind"] for each in told["agreement"]}
+    kinds = {each["kind"] for each in told["agreements"]}
     assert kinds <= {"all", "all reviewers agree", "some disagree", "one reviewer"}

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import isnan, nan
-from typing import Any
 
 import numpy as np
 import torch
@@ -197,9 +196,6 @@ class Cost(Result):
             self.mean(policy, condition, lambda each: each.tokens),
             float(np.mean(error)) if error else nan,
         )
-
-    def figures(self) -> Mapping[str, Any]:
-        return {"rows": self.rows}
 
     def sections(self) -> Sequence[Section]:
         whiskers = "Means over cases with 95\u00a0% intervals (bootstrap)."

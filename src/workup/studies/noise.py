@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from markupsafe import Markup
@@ -165,9 +165,6 @@ class Noise(Result):
     def _lead(self, other: str, k: int) -> Estimate:
         ours, theirs = (self._values("hits", name, k) for name in (SHAPLEY, other))
         return paired(ours, theirs, bounds=SHARE, seed=self.settings.seed)
-
-    def figures(self) -> Mapping[str, Any]:
-        return {"rankings": self.rankings}
 
     def sections(self) -> Sequence[Section]:
         sheets = [self._levels(measure) for measure in MEASURES]

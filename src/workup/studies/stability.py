@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -186,9 +185,9 @@ class Stability(Result):
         return found
 
     @cached_property
-    def draws(self) -> Mapping[int | None, DrawnAgreement]:
-        """By the number of orders; None: leave-one-out in two orders."""
-        return {orders: self._drawn(orders) for orders in (*self.settings.orders, None)}
+    def draws(self) -> list[DrawnAgreement]:
+        """One for each number of orders; the last: leave-one-out in two orders."""
+        return [self._drawn(orders) for orders in (*self.settings.orders, None)]
 
     def _drawn(self, orders: int | None) -> DrawnAgreement:
         every = [each.shuffled if orders is None else each.shapley[orders] for each in self.valued]
@@ -208,18 +207,6 @@ class Stability(Result):
     ) -> Estimate:
         ids = [each.case for each in self.valued]
         return interval(values, ids, bounds=bounds, seed=self.settings.seed)
-
-    def figures(self) -> Mapping[str, Any]:
-        by_case = {
-            each.case: {
-                "rho": {name: spearman(each.best, each.other(name)) for name in OTHERS},
-                "top": {name: same_first(each.best, each.other(name)) for name in OTHERS},
-                "rho_of_draws": {n: _pairs(spearman, d) for n, d in each.shapley.items()},
-            }
-            for each in self.valued
-        }
-        rows = {"agreement": self.agreements, "draws": [*self.draws.values()]}
-        return {**self.sizes, **rows, "by_case": by_case}
 
     def sections(self) -> Sequence[Section]:
         names = {
@@ -247,7 +234,7 @@ class Stability(Result):
         )
         between = sheet(
             "Agreement between draws",
-            self.draws.values(),
+            self.draws,
             {
                 "": lambda row: _called(row.orders),
                 "ρ of two draws": lambda row: row.rho,
@@ -265,7 +252,7 @@ class Stability(Result):
         ]
 
     def _figure(self) -> Markup:
-        drawn = [(each.orders, each) for each in self.draws.values() if each.orders is not None]
+        drawn = [(each.orders, each) for each in self.draws if each.orders is not None]
         series: Mapping[str, plots.Curves] = {
             "ρ of two draws": {"Shapley": [(n, each.rho) for n, each in drawn]},
             "Same top fact": {"Shapley": [(n, each.top) for n, each in drawn]},

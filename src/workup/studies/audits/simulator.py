@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -201,9 +201,6 @@ class SimulatorAudit(Result):
         asked = {each.kind for each in self.judged}
         kinds = (ALL, *(kind for kind in KINDS if kind in asked))
         return {kind: {name: self.rate(name, kind) for name in MEASURES} for kind in kinds}
-
-    def figures(self) -> Mapping[str, Any]:
-        return {"rates": self.rates, "failed": self.failures().total()}
 
     def sections(self) -> Sequence[Section]:
         answered = Counter(each.kind for each in self.judged if not each.reason)
