@@ -172,7 +172,7 @@ def test_questions_come_from_a_file(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("questions: {a: {ask: x, values: {yes: 1, no: 0}}}", "put them in quotes"),
-        ("questions: {a: {ask: x, values: [one]}}", "field 'questions.a': it needs 2 to 9"),
+        ("questions: {a: {ask: x, values: [one]}}", "setting 'questions.a': it needs 2 to 9"),
         ("questions: {a: {ask: x, values: {b: 1, c: 1}}}", "the same number"),
         ("questions: {a: {ask: x, values: [b, b, c]}}", "two of its values are the same"),
         ("questions: {a: {ask: x, values: [1.0000001, 1, 2]}}", "two of its values are the same"),

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.cases import open_source
 from workup.core.case import Case, Fact, Kind, Source
@@ -21,6 +21,7 @@ from workup.core.episode import Action
 from workup.core.errors import RolloutError, UserError
 from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
+from workup.core.shapes import ClosedModel
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.environments.base.lexical import chinese
 from workup.environments.base.patients import (
@@ -113,16 +114,12 @@ _CONSISTENT = (
 )
 
 
-class _Leak(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Leak(ClosedModel):
     reason: str = Field(max_length=2_000)
     reveals: bool
 
 
-class _Consistent(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Consistent(ClosedModel):
     reason: str = Field(max_length=2_000)
     relevant: bool
     consistent: bool
