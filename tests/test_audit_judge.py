@@ -308,7 +308,7 @@ def test_the_command_prints_a_table_and_writes_it_all() -> None:
     assert len(written["probes"]) == 5 * 14
     whole = next(
         row
-        for row in written["agreement"]
+        for row in written["agreements"]
         if (row["judgement"], row["kind"]) == ("diagnosis", "all")
     )
     assert whole["accuracy"]["n"] == 14

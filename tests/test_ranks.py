@@ -85,7 +85,7 @@ def test_no_list_is_longer_than_there_are_diseases() -> None:
 
 def test_the_command_writes_numbers_and_a_page() -> None:
     done("study ranks n=3 taus=0.8 --out s")
-    assert numbers_of("s", "ranks")["reward"][1]["R_d"] == pytest.approx(
-        [R_d(1, 2, 0.8), R_d(2, 2, 0.8)]
-    )
+    ((τ, *rewards),) = numbers_of("s", "ranks")["tables"][0]["rows"]
+    assert τ == "0.8"
+    assert rewards == [f"{R_d(i, D, 0.8):.3f}" for i, D in (*((i, 5) for i in range(1, 6)), (1, 4))]
     assert "Fig. 3" in Path("s/ranks.html").read_text()

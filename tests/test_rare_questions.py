@@ -253,7 +253,7 @@ def test_the_study_counts_what_is_known(tmp_path: Path, folder: Path, call: Call
     assert status == 0
     numbers = json.loads((tmp_path / "s" / "rare-questions.json").read_text())
     hits = [each.ranks[ALL][0] <= 1 for each in found.patients]
-    assert numbers["top"][ALL]["1"][0]["mean"] == sum(hits) / 2
+    assert numbers["tops"][ALL]["1"][0]["mean"] == sum(hits) / 2
     with pytest.raises(UserError, match="no patient has 9 findings"):
         rare_questions.asked(
             open_source(spec), how.model_copy(update={"least": 9}), lambda total: lambda: None

@@ -239,8 +239,8 @@ def test_figures_are_counts_of_ranks(tmp_path: Path, folder: Path) -> None:
             assert figures["MRR"].mean == pytest.approx(sum(reciprocal) / 4)
             a, b, f, g = (float(0 < rank.exact <= 10) for rank in ranks)
             assert figures["top-10 by disease"].mean == pytest.approx((a + b + (f + g) / 2) / 3)
-    assert found.chance()["top-1"].mean == 1 / 4
-    assert found.chance()["MRR"].mean == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
+    assert found.chance["top-1"].mean == 1 / 4
+    assert found.chance["MRR"].mean == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
 
 
 def test_nothing_is_called_without_the_own_paper_where_none_is_known(

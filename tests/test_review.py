@@ -172,7 +172,7 @@ def test_questions_come_from_a_file(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("questions: {a: {ask: x, values: {yes: 1, no: 0}}}", "put them in quotes"),
-        ("questions: {a: {ask: x, values: [one]}}", "field 'questions.a': it needs 2 to 9"),
+        ("questions: {a: {ask: x, values: [one]}}", "setting 'questions.a': it needs 2 to 9"),
         ("questions: {a: {ask: x, values: {b: 1, c: 1}}}", "the same number"),
         ("questions: {a: {ask: x, values: [b, b, c]}}", "two of its values are the same"),
         ("questions: {a: {ask: x, values: [1.0000001, 1, 2]}}", "two of its values are the same"),
@@ -609,9 +609,9 @@ def test_a_judge_is_audited_with_reviewers_verdicts(single: Results, tmp_path: P
     )
     assert len(told["probes"]) == len(asked) > 5
     assert told["beside"] == "most reviewers"
-    whole = next(each for each in told["agreement"] if each["kind"] == "all")
+    whole = next(each for each in told["agreements"] if each["kind"] == "all")
     assert whole["accuracy"]["mean"] == pytest.approx(
         np.mean([label.verdict == "partly" for label in asked])
     )
-    kinds = {each["kind"] for each in told["agreement"]}
+    kinds = {each["kind"] for each in told["agreements"]}
     assert kinds <= {"all", "all reviewers agree", "some disagree", "one reviewer"}

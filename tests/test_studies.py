@@ -46,10 +46,11 @@ from workup.core.case import Case, Fact, Truth
 from workup.core.errors import RolloutError
 from workup.core.statistics import Estimate
 from workup.environments.base.outset import partial
+from workup.methods.promed.question_gains import Weighing
 from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.runs import Outcome, Record, Run
 from workup.studies import cost, information, noise, questions, simulators
-from workup.studies.base import likelihood, trivia
+from workup.studies.base import trivia
 from workup.studies.base.agreement import krippendorff
 from workup.studies.base.arms import METRICS, ArmFigures
 from workup.studies.base.result import plain, signed
@@ -525,9 +526,9 @@ PATIENT = Case(
 
 def ranked(scorer: Additive) -> noise.RankedFacts:
     settings = noise.Settings(cases="", kind="trivia", orders=64)
-    game = likelihood.Likelihood(scorer, ENCOUNTER)
-    foreign = noise.noise(PATIENT, list(CASES), game.of(PATIENT), settings)
-    found = asyncio.run(noise.rank(PATIENT, foreign, game, settings))
+    weighing = Weighing(ENCOUNTER)
+    foreign = noise.noise(PATIENT, list(CASES), weighing.of(PATIENT), settings)
+    found = asyncio.run(noise.rank(PATIENT, foreign, weighing, scorer, settings))
     assert isinstance(found, noise.RankedFacts)
     return found
 
@@ -562,20 +563,20 @@ def test_only_critical_facts_are_relevant_if_so_wished() -> None:
     weighed = replace(
         PATIENT.truth, facts=tuple(replace(f, weight=k) for k, f in enumerate(PATIENT.truth.facts))
     )
-    game = likelihood.Likelihood(Additive({}), ENCOUNTER)
+    game = Weighing(ENCOUNTER), Additive({})
     patient = replace(PATIENT, truth=weighed)
     found = asyncio.run(
         noise.rank(
             patient,
             noise.noise(patient, CASES, weighed.facts, noise.Settings(cases="")),
-            game,
+            *game,
             noise.Settings(cases="", least=2),
         )
     )
     assert isinstance(found, noise.RankedFacts)
     assert len(found.relevant) == 2
     assert (
-        asyncio.run(noise.rank(case(9, "Flu"), [fact("x")], game, noise.Settings(cases="")))
+        asyncio.run(noise.rank(case(9, "Flu"), [fact("x")], *game, noise.Settings(cases="")))
         == "no facts of its own"
     )
 
@@ -710,8 +711,9 @@ def test_the_cost_of_the_tiny_family(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_case_that_cannot_be_filled_is_not_timed_as_if_it_were() -> None:
     own = len(PATIENT.truth.facts)
-    watch = cost.Stopwatch((), ENCOUNTER, [PATIENT], (0.1,), (own, own + 1), 2, 0)
-    model = likelihood.Likelihood(Additive({}), ENCOUNTER)
-    assert len(watch._facts(model, PATIENT, own)) == own
-    found = asyncio.run(watch._estimate("m", model, PATIENT, cost.CostCondition(0.1, own + 1)))
+    watch = cost.Stopwatch((), Weighing(ENCOUNTER), [PATIENT], (0.1,), (own, own + 1), 2, 0)
+    assert len(watch._facts(PATIENT, own)) == own
+    found = asyncio.run(
+        watch._estimate("m", Additive({}), PATIENT, cost.CostCondition(0.1, own + 1))
+    )
     assert found == f"fewer than {own + 1} facts, also with those of other cases"

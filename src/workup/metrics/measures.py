@@ -16,7 +16,11 @@ from workup.metrics.reading import EXACT_READER, read_right
 
 LISTS = "differential"  # the further measure that environments of ranked lists take by themselves
 SEARCHES = Metric(
-    "searches", "how many searches the doctor wrote", range=COUNT, rank=512, where=PAGED
+    "searches",
+    "how many searches the doctor wrote; one in the last turn, which gets no reply, counts too",
+    range=COUNT,
+    rank=512,
+    where=PAGED,
 )
 DDX = Metric(
     "ddx",
@@ -119,29 +123,7 @@ def measure(
 
     `environment` says what can be measured: whether findings can be asked for, and whether
     documents can be searched. `reader` is the exact reader, where there is one and it is wanted.
-
-    - accuracy: 0 or 1, `correct` as the judge saw it
-    - exact_reader: 0 or 1, whether `reader` names the truth (`workup.metrics.reading`); left out
-      without one
-    - questions: actions other than the diagnosis, malformed ones included
-    - recall (criticality recall), coverage, critical, noise, repeats: shares in [0, 1], see
-      `workup.metrics.facts`; recall and coverage are undefined where nothing can be asked
-    - doc_hit: 0 or 1, where documents can be searched: whether a retrieved one names the truth
-      (C-MIG Eq. 14); 0 if nothing was searched
-    - hit_if_searched: as doc_hit, undefined if nothing was retrieved
-    - first_hop: 0 or 1, only where two linked documents together say what a name means: whether
-      the first of them was found
-    - searches: how many searches the doctor wrote, or a mode for it, where documents can be
-      searched; one in the last turn, which gets no reply, counts too
-    - revealing, unremarkable, not_understood: the shares of the readable questions that were
-      answered with a finding, without one, or not understood, where something can be asked;
-      undefined where nothing was
-    - ddx: the length of the first turn's list, where ranked lists are written (ES-14); undefined
-      where none could be read
-    - malformed: the share of the turns without a readable action
-    - diagnosed, out_of_turns, out_of_tokens, failed: 0 or 1 for each `Ending`
-    - cost: the sum of `costs` by item name over the questions; one that reaches no item with a
-      cost counts that of "", or 1
+    `costs` are by item name; a question that reaches no item with a cost counts that of "", or 1.
     """
     asks, costs = environment.about.asks, costs or {}
     malformed = sum(turn.action.kind == MALFORMED for turn in episode.turns)

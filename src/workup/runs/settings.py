@@ -499,6 +499,28 @@ def merge(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     }
 
 
+def built_in(here: Path) -> list[str]:
+    """The names of the YAML files in a folder of the package, sorted."""
+    return sorted(file.stem for file in here.glob("*.yaml"))
+
+
+def yaml_file(what: str, spec: str, here: Path) -> Path:
+    """The YAML file in `here` of this name, or the user's own file at this path.
+
+    Raises UserError for a name that is none, for a folder, and for a file that is not there.
+    """
+    names = built_in(here)
+    file = here / f"{spec}.yaml" if spec in names else Path(spec).expanduser()
+    if file.is_file():
+        return file
+    if file.suffix not in (".yaml", ".yml") and len(file.parts) == 1 and not file.is_dir():
+        raise unknown(what, spec, names, more="or a YAML file of your own")
+    problem = " is a folder; name a YAML file in it"
+    if not file.is_dir():
+        problem = ": no such file; name a YAML file"
+    raise UserError(f"{spec}{problem}, or a built-in {what} ({', '.join(names)})")
+
+
 def from_file(model: type[T], file: Path) -> T:
     """A YAML file as `model`.
 
@@ -521,7 +543,7 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
         return model.model_validate(dict(values))
     except ValidationError as error:
         first = error.errors()[0]
-        where = tuple(str(part) for part in first["loc"])
+        where = tuple(str(part) for part in first["loc"] if part != "[key]")
         key = ".".join((*([prefix] if prefix else []), *where))
         if first["type"] == "extra_forbidden":
             if len(where) == 1 and prefix != ENVIRONMENT and where[0] in environments.settings():

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import isnan, nan
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +20,10 @@ from pydantic import Field
 from workup.core.case import Case, Fact, Source
 from workup.core.draws import seed_key
 from workup.core.errors import RolloutError, UserError
-from workup.core.ports import Environment, LanguageModel
+from workup.core.ports import Environment, LanguageModel, Scorer
 from workup.core.statistics import Estimate, interval
 from workup.loops.evaluation.arms import labels
+from workup.methods.promed.question_gains import Weighing
 from workup.methods.promed.shapley import ShapleySettings, estimate
 from workup.models.samplers import How
 from workup.models.samplers.local import LocalModel, follow
@@ -33,7 +33,7 @@ from workup.runs.settings import PolicySettings
 from workup.runs.words import DASH, decimal
 from workup.studies.base import plots
 from workup.studies.base.arms import settings_of
-from workup.studies.base.likelihood import Likelihood, opened, weights
+from workup.studies.base.likelihood import opened, weights
 from workup.studies.base.result import Cell, Result, Section, plain, sheet
 from workup.studies.base.task import Counts, Numbers, SourceSettings, Study, StudyTask
 from workup.studies.noise import Settings as NoiseSettings
@@ -197,9 +197,6 @@ class Cost(Result):
             float(np.mean(error)) if error else nan,
         )
 
-    def figures(self) -> Mapping[str, Any]:
-        return {"rows": self.rows}
-
     def sections(self) -> Sequence[Section]:
         whiskers = "Means over cases with 95\u00a0% intervals (bootstrap)."
         epsilons = [row for row in self.rows if row.condition.facts is None]
@@ -319,7 +316,7 @@ class Stopwatch:
     """What is timed: the cases, with others to fill them up from, under which conditions."""
 
     pool: Sequence[Case]
-    environment: Environment
+    weighing: Weighing
     cases: Sequence[Case]
     epsilons: Sequence[float]
     sizes: Sequence[int]
@@ -340,29 +337,26 @@ class Stopwatch:
 
         Where there is no estimate, the reason.
         """
-        likelihoods = {
-            name: Likelihood(policy.scorer(), self.environment) for name, policy in policies.items()
-        }
+        scorers = {name: policy.scorer() for name, policy in policies.items()}
         both = [(name, condition) for condition in self.conditions for name in policies]
         found: list[Timed | str] = []
         for name in policies:  # the first forward passes of a model are slower than all others
-            await self._estimate(name, likelihoods[name], self.cases[0], self.conditions[0])
+            await self._estimate(name, scorers[name], self.cases[0], self.conditions[0])
         for number, case in enumerate(self.cases):
             turned = number % len(both)
             for name, condition in (*both[turned:], *both[:turned]):
-                found.append(await self._estimate(name, likelihoods[name], case, condition))
+                found.append(await self._estimate(name, scorers[name], case, condition))
                 tick()
         return found
 
     async def _estimate(
-        self, policy: str, likelihood: Likelihood, case: Case, condition: CostCondition
+        self, policy: str, scorer: Scorer, case: Case, condition: CostCondition
     ) -> Timed | str:
-        scorer = likelihood.scorer
         scorer.refresh()
-        facts = self._facts(likelihood, case, condition.facts)
+        facts = self._facts(case, condition.facts)
         if len(facts) < (condition.facts or 0):
             return f"fewer than {condition.facts} facts, also with those of other cases"
-        game, tokens = likelihood.game(case, facts), scorer.tokens
+        game, tokens = self.weighing.game(case, facts, scorer), scorer.tokens
         plan = ShapleySettings(self.most, condition.epsilon)
         began = time.perf_counter()
         try:
@@ -383,12 +377,12 @@ class Stopwatch:
             error,
         )
 
-    def _facts(self, likelihood: Likelihood, case: Case, size: int | None) -> list[Fact]:
+    def _facts(self, case: Case, size: int | None) -> list[Fact]:
         """The case's own facts; or `size` facts, a random part of them.
 
         Facts of other cases fill up what is missing, as far as there are any.
         """
-        own = list(likelihood.of(case))
+        own = list(self.weighing.of(case))
         if size is None:
             return own
         shuffled = [
@@ -422,7 +416,8 @@ def run(task: StudyTask) -> Cost:
         for name, policy in _open(label, each, source, environment).items()
     }
     epsilons = sorted(s.epsilons, reverse=True)
-    watch = Stopwatch(spread(source.test), environment, cases, epsilons, s.sizes, s.orders, s.seed)
+    pool, weighing = spread(source.test), Weighing(environment)
+    watch = Stopwatch(pool, weighing, cases, epsilons, s.sizes, s.orders, s.seed)
     conditions = len(cases) * len(watch.conditions) * len(policies)
     found = run_to_end(watch.time(policies, task.begin(conditions, "estimate")))
     timed = tuple(each for each in found if isinstance(each, Timed))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from markupsafe import Markup
@@ -18,16 +18,17 @@ from workup.cases.files import evenly_spaced
 from workup.core.case import Case, Fact
 from workup.core.draws import seed_key
 from workup.core.errors import RolloutError, UserError
+from workup.core.ports import Scorer
 from workup.core.statistics import SHARE, Estimate, interval, paired
 from workup.core.text import normalise
 from workup.environments.base.lexical import chinese
 from workup.environments.base.withheld import withheld
 from workup.loops.evaluation.arms import labels
+from workup.methods.promed.question_gains import Facts, Weighing
 from workup.methods.promed.shapley import (
     ShapleySettings,
     add_one_in,
     estimate,
-    giveaways,
     hits,
     leave_one_out,
     precision,
@@ -36,14 +37,7 @@ from workup.report.sheets import Sheet
 from workup.rl.running import run_to_end
 from workup.studies.base import plots, trivia
 from workup.studies.base.arms import settings_of
-from workup.studies.base.likelihood import (
-    TOLD,
-    Facts,
-    Likelihood,
-    by_case,
-    opened,
-    weights,
-)
+from workup.studies.base.likelihood import TOLD, by_case, opened, weights
 from workup.studies.base.result import (
     INTERVALS,
     STARRED,
@@ -172,9 +166,6 @@ class Noise(Result):
         ours, theirs = (self._values("hits", name, k) for name in (SHAPLEY, other))
         return paired(ours, theirs, bounds=SHARE, seed=self.settings.seed)
 
-    def figures(self) -> Mapping[str, Any]:
-        return {"rankings": self.rankings}
-
     def sections(self) -> Sequence[Section]:
         sheets = [self._levels(measure) for measure in MEASURES]
         leads = sheet(
@@ -221,7 +212,7 @@ def run(task: StudyTask) -> Noise:
     evaluation = settings_of(task.values, policy)
     source, environment, cases = opened(evaluation)
     scorer = weights(evaluation, source, environment).scorer()
-    likelihood = Likelihood(scorer, environment, settings.facts)
+    weighing = Weighing(environment, facts=settings.facts)
     scored = (fact.weight is not None for case in cases for fact in case.truth.facts)
     if settings.least and not any(scored):
         raise UserError(
@@ -230,16 +221,12 @@ def run(task: StudyTask) -> Noise:
     pool = spread(source.test)
 
     async def ranked(case: Case) -> RankedFacts | str:
-        foreign = noise(case, pool, likelihood.of(case), settings)
-        return await rank(case, foreign, likelihood, settings)
+        foreign = noise(case, pool, weighing.of(case), settings)
+        return await rank(case, foreign, weighing, scorer, settings)
 
     found, lost = run_to_end(by_case(cases, ranked, task.begin(len(cases)), AT_ONCE))
     counted = {each.case for each in found}
-    telling = sum(
-        len(giveaways(likelihood.of(case), case.truth.diagnosis))
-        for case in cases
-        if case.id in counted
-    )
+    telling = sum(weighing.giveaways(case) for case in cases if case.id in counted)
     return Noise(labels([policy])[policy], source.name, settings, found, lost, telling)
 
 
@@ -290,13 +277,13 @@ def _foreign(case: Case, pool: Sequence[Case], rng: np.random.Generator) -> Iter
 
 
 async def rank(
-    case: Case, foreign: Sequence[Fact], likelihood: Likelihood, settings: Settings
+    case: Case, foreign: Sequence[Fact], weighing: Weighing, scorer: Scorer, settings: Settings
 ) -> RankedFacts | str:
     """Every fact's value by each ranking; or a reason why there is none.
 
     The reason quotes no text of the case.
     """
-    own = likelihood.of(case)
+    own = weighing.of(case)
     if not own or not foreign:
         return "no facts of its own" if foreign or not own else "no foreign facts to add"
     # Mixed, because the place in the prompt has an effect too.
@@ -306,7 +293,7 @@ async def rank(
         .tolist()
     )
     facts = [(*own, *foreign)[place] for place in order]
-    game = likelihood.game(case, facts)
+    game = weighing.game(case, facts, scorer)
     try:
         seeds = [seed_key("shapley", settings.seed, case.id)]
         φ = await estimate(game, len(facts), ShapleySettings(settings.orders), seeds)

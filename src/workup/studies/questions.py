@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from markupsafe import Markup
@@ -163,6 +163,7 @@ class QuestionQuality(Result):
     rated: tuple[Rated, ...]
     silent: Mapping[str, int]
     reasons: Mapping[str, int]
+    scales: tuple[str, ...] = SCALES
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -224,9 +225,6 @@ class QuestionQuality(Result):
             for place, scale in enumerate(SCALES)
             if len(self.judges) > 1
         }
-
-    def figures(self) -> Mapping[str, Any]:
-        return {"scales": SCALES, "levels": self.levels, "agreement": self.agreement}
 
     def sections(self) -> Sequence[Section]:
         caption = (

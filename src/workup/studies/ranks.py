@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -96,14 +95,6 @@ class Ranks(Result):
     def lengths(self) -> Sequence[int]:
         """The lengths of lists, at most as many as there are diseases."""
         return sorted({each.length for each in self.honest})
-
-    def figures(self) -> Mapping[str, Any]:
-        rewards = [
-            {"tau": τ, "length": D, "R_d": [R_d(i, D, τ) for i in range(1, D + 1)]}
-            for τ in self.taus
-            for D in self.lengths
-        ]
-        return {"reward": rewards}
 
     def sections(self) -> Sequence[Section]:
         drawn = "Fig. 3 of the paper, by our code."

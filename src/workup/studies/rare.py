@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,6 +182,7 @@ class Rare(Result):
             "top-10 of series": self.top_of_series(state, ranker, 10),
         }
 
+    @cached_property
     def chance(self) -> dict[str, Estimate]:
         """The same measures of a random order, as far as they have a simple formula."""
         D = self.diseases
@@ -200,11 +200,8 @@ class Rare(Result):
             for ranker in RANKERS
         ]
 
-    def figures(self) -> Mapping[str, Any]:
-        return {"chance": self.chance(), "rows": self.rows, "untold": len(self._in(UNTOLD))}
-
     def sections(self) -> Sequence[Section]:
-        chance = self.chance()
+        chance = self.chance
 
         def cell(name: str, row: RankerFigures) -> str:
             if row.ranker != CHANCE:
@@ -223,15 +220,19 @@ class Rare(Result):
             sheets.append(sheet(state[0].upper() + state[1:], [first, *own], columns))
         return [Section("Ranks of the truth", sheets)]
 
+    @cached_property
+    def untold(self) -> int:
+        """How many patients have no known publication."""
+        return len(self._in(UNTOLD))
+
     def notes(self) -> Sequence[str]:
-        untold = len(self._in(UNTOLD))
         unknown = (
-            f"Of {untold:,} patients no publication is known. Nothing of their own can be left "
-            f"out, so they stand in a table of their own, a disease without annotations counted as "
-            f"missed; '{TESTED}' leaves out the known publications alone."
+            f"Of {self.untold:,} patients no publication is known. Nothing of their own can be "
+            f"left out, so they stand in a table of their own, a disease without annotations "
+            f"counted as missed; '{TESTED}' leaves out the known publications alone."
         )
         return [
-            *([unknown] if untold else []),
+            *([unknown] if self.untold else []),
             *left_out(self.left_out),
             *self.warnings,
             "Intervals draw whole diseases. Of a series are diseases whose names differ by the "

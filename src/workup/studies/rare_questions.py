@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
 
 import numpy as np
 from markupsafe import Markup
@@ -100,20 +99,20 @@ class RareQuestions(Result):
     def _diseases(self) -> list[str]:
         return [each.disease for each in self.patients]
 
-    def figures(self) -> Mapping[str, Any]:
+    @cached_property
+    def tops(self) -> Mapping[str, Mapping[int, Sequence[Estimate]]]:
+        """Doctor → k → `top` after 0, 1 … questions."""
         places = range(self.questions + 1)
         return {
-            "top": {
-                doctor: {k: [self.top(doctor, at, k) for at in places] for k in PLACES}
-                for doctor in DOCTORS
-            }
+            doctor: {k: [self.top(doctor, at, k) for at in places] for k in PLACES}
+            for doctor in DOCTORS
         }
 
     def sections(self) -> Sequence[Section]:
         shown = [at for at in SHOWN if at <= self.questions]
 
         def share(k: int) -> Callable[[int, str], str]:
-            return lambda at, doctor: plain(self.top(doctor, at, k))
+            return lambda at, doctor: plain(self.tops[doctor][k][at])
 
         named: dict[str, Callable[[str], str]] = {"questions": lambda doctor: doctor}
         tables = [
@@ -128,10 +127,7 @@ class RareQuestions(Result):
 
     def _curves(self) -> Markup:
         panels: Mapping[str, plots.Curves] = {
-            f"top-{k}": {
-                doctor: [(float(at), self.top(doctor, at, k)) for at in range(self.questions + 1)]
-                for doctor in DOCTORS
-            }
+            f"top-{k}": {doctor: [*enumerate(self.tops[doctor][k])] for doctor in DOCTORS}
             for k in PLACES
         }
         ends = dict.fromkeys(panels, (0.0, 1.0))

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -125,9 +124,6 @@ class Reference(Result):
             )
 
         return [row(state) for state in STATES]
-
-    def figures(self) -> Mapping[str, Any]:
-        return {"rows": self.rows}
 
     def sections(self) -> Sequence[Section]:
         columns = {

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -20,22 +19,23 @@ from pydantic import Field
 from workup.core.case import Case
 from workup.core.draws import seed_key
 from workup.core.errors import RolloutError, UserError
+from workup.core.ports import Scorer
 from workup.core.statistics import SHARE, Estimate, interval, mean_of
 from workup.loops.evaluation.arms import labels
+from workup.methods.promed.question_gains import Facts, Weighing
 from workup.methods.promed.shapley import (
     Coalition,
     Game,
     ShapleySettings,
     add_one_in,
     estimate,
-    giveaways,
     leave_one_out,
     softmax,
 )
 from workup.rl.running import run_to_end
 from workup.studies.base import plots
 from workup.studies.base.arms import settings_of
-from workup.studies.base.likelihood import TOLD, Facts, Likelihood, by_case, opened, weights
+from workup.studies.base.likelihood import TOLD, by_case, opened, weights
 from workup.studies.base.result import INTERVALS, Result, Section, left_out, plain, sheet
 from workup.studies.base.task import Counts, SourceSettings, Study, StudyTask
 
@@ -185,9 +185,9 @@ class Stability(Result):
         return found
 
     @cached_property
-    def draws(self) -> Mapping[int | None, DrawnAgreement]:
-        """By the number of orders; None: leave-one-out in two orders."""
-        return {orders: self._drawn(orders) for orders in (*self.settings.orders, None)}
+    def draws(self) -> list[DrawnAgreement]:
+        """One for each number of orders; the last: leave-one-out in two orders."""
+        return [self._drawn(orders) for orders in (*self.settings.orders, None)]
 
     def _drawn(self, orders: int | None) -> DrawnAgreement:
         every = [each.shuffled if orders is None else each.shapley[orders] for each in self.valued]
@@ -207,18 +207,6 @@ class Stability(Result):
     ) -> Estimate:
         ids = [each.case for each in self.valued]
         return interval(values, ids, bounds=bounds, seed=self.settings.seed)
-
-    def figures(self) -> Mapping[str, Any]:
-        by_case = {
-            each.case: {
-                "rho": {name: spearman(each.best, each.other(name)) for name in OTHERS},
-                "top": {name: same_first(each.best, each.other(name)) for name in OTHERS},
-                "rho_of_draws": {n: _pairs(spearman, d) for n, d in each.shapley.items()},
-            }
-            for each in self.valued
-        }
-        rows = {"agreement": self.agreements, "draws": [*self.draws.values()]}
-        return {**self.sizes, **rows, "by_case": by_case}
 
     def sections(self) -> Sequence[Section]:
         names = {
@@ -246,7 +234,7 @@ class Stability(Result):
         )
         between = sheet(
             "Agreement between draws",
-            self.draws.values(),
+            self.draws,
             {
                 "": lambda row: _called(row.orders),
                 "ρ of two draws": lambda row: row.rho,
@@ -264,7 +252,7 @@ class Stability(Result):
         ]
 
     def _figure(self) -> Markup:
-        drawn = [(each.orders, each) for each in self.draws.values() if each.orders is not None]
+        drawn = [(each.orders, each) for each in self.draws if each.orders is not None]
         series: Mapping[str, plots.Curves] = {
             "ρ of two draws": {"Shapley": [(n, each.rho) for n, each in drawn]},
             "Same top fact": {"Shapley": [(n, each.top) for n, each in drawn]},
@@ -366,28 +354,24 @@ def run(task: StudyTask) -> Stability:
     evaluation = settings_of(task.values, policy)
     source, environment, cases = opened(evaluation)
     scorer = weights(evaluation, source, environment).scorer()
-    likelihood = Likelihood(scorer, environment, settings.facts)
+    weighing = Weighing(environment, facts=settings.facts)
 
     async def valued(case: Case) -> Valued | str:
-        return await value(case, likelihood, settings)
+        return await value(case, weighing, scorer, settings)
 
     found, lost = run_to_end(by_case(cases, valued, task.begin(len(cases))))
     kept = {each.case for each in found}
-    telling = sum(
-        len(giveaways(likelihood.of(case), case.truth.diagnosis))
-        for case in cases
-        if case.id in kept
-    )
+    telling = sum(weighing.giveaways(case) for case in cases if case.id in kept)
     return Stability(labels([policy])[policy], source.name, settings, found, lost, telling)
 
 
-async def value(case: Case, likelihood: Likelihood, settings: Settings) -> Valued | str:
+async def value(case: Case, weighing: Weighing, scorer: Scorer, settings: Settings) -> Valued | str:
     """The case's facts, valued; or a reason why not, without any text of the case."""
-    facts = likelihood.of(case)
+    facts = weighing.of(case)
     n = len(facts)
     if n < LEAST:
         return f"fewer than {LEAST} facts"
-    game = likelihood.game(case, facts)
+    game = weighing.game(case, facts, scorer)
     seeds = [seed_key("shapley", settings.seed + draw, case.id) for draw in range(settings.draws)]
     try:
         # The largest number first: the scorer remembers what the smaller ones ask for again.

@@ -19,6 +19,7 @@ from workup.core.ports import Environment, Scorer, ScoreRequest
 from workup.environments.base.outset import partial
 from workup.environments.base.withheld import withheld
 from workup.methods.promed.shapley import (
+    Game,
     ShapleySettings,
     answer_game,
     estimate,
@@ -63,13 +64,17 @@ class Weighing:
         lead, answer = self.environment.lessons.conclusion(case)
         return ScoreRequest(case.id, answer, self.environment.open(self.known(case)), lead=lead)
 
+    def game(self, case: Case, facts: Sequence[Fact], scorer: Scorer) -> Game:
+        """v(S) for S among `facts`, which may hold others than the case's own."""
+        return answer_game(scorer, self.request(case), pieces(facts), self.order)
+
     async def shapley(self, case: Case, scorer: Scorer, key: int = 0) -> dict[str, float]:
         """φ~ by id; the weights sum to 1. Orders are drawn by `key` and the case's id.
 
         Raises UserError for a case that does not fit the scorer's context.
         """
         facts = self.of(case)
-        game = answer_game(scorer, self.request(case), pieces(facts), self.order)
+        game = self.game(case, facts, scorer)
         try:
             φ = await estimate(game, len(facts), self.plan, [seed_key("shapley", key, case.id)])
         except RolloutError as error:

@@ -93,12 +93,6 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
 class _Differential:
     """The measures of one episode.
 
-    - diff_acc: 0 or 1, whether the first turn's list holds the truth, hacks or not
-    - initial: 0 or 1, whether it stands first there; accuracy (DxAcc) is that of the last answer
-    - ddx: the length of that list; undefined where none could be read
-    - hacks: the share of the turns' lists with a candidate that is a hack (ES-8)
-    - worth: R_e / B_e of the turns with orders, their mean, within [−1, 1] (ES-7)
-
     All but `ddx` are means over the judges of their role.
     """
 

@@ -86,14 +86,6 @@ async def measure(episode: Episode, correct: bool) -> Values:
     Passages count from 1 in the order in which a turn's search showed them. A passage is right if
     it holds the diagnosis or an alias (Doc_Hit's rule). The last turn with a right passage decides,
     without one the last turn with passages. All values are undefined where no passage was shown.
-
-    - passages: how many that turn showed; all other values are 0 or 1
-    - shown_first: its first passage is right; defined where it showed several
-    - right_at_1, right_at_2, right_at_3, right_later: `correct`, each defined where several were
-      shown and the first right one has that place; `right_alone` where the right one was the only
-      one; `right_unseen` where none was right
-    - answer_read: the diagnosis that was given stands in a passage of any turn; undefined where
-      none was given
     """
     found = (turn.observation.passages for turn in episode.turns)
     rounds = [[passage.whole for passage in passages] for passages in found if passages]

@@ -51,14 +51,7 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
 
 
 async def measure(episode: Episode, correct: bool) -> Values:
-    """The results of one episode, by source; all values are undefined where nothing was ordered.
-
-    - drawn, generated, unavailable, refused: the share of the results that were drawn from the
-      base, were written by a model, that nobody has, or whose order named a disease; the others are
-      the record's
-    - confidence: the mean of the results' confidences, within [0, 1]
-    - withheld: how many names of diagnoses were withheld in them
-    """
+    """The results of one episode, by source; all values are undefined where nothing was ordered."""
     replies = [turn.observation for turn in episode.turns if turn.observation.sources]
     sources = list(chain.from_iterable(reply.sources for reply in replies))
     if not sources:

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -160,9 +160,6 @@ class Adversarial(Result):
             for kind, own in kinds.items()
             if own or kind == NAMING
         ]
-
-    def figures(self) -> Mapping[str, Any]:
-        return {"rates": self.rates}
 
     def sections(self) -> Sequence[Section]:
         columns = {

@@ -7,11 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -123,28 +124,25 @@ class InterpreterAudit(Result):
     def kinds(self) -> list[str]:
         return [*dict.fromkeys(each.kind for each in self.read), ALL]
 
-    def figures(self) -> Mapping[str, Any]:
-        return {
-            "rates": {
-                kind: {outcome: self.rate(outcome, kind) for outcome in OUTCOMES}
-                for kind in self.kinds
-            },
-            "steps": {kind: self._steps(kind) for kind in self.kinds},
-        }
+    @cached_property
+    def rates(self) -> Mapping[str, Mapping[str, Estimate]]:
+        return {kind: {name: self.rate(name, kind) for name in OUTCOMES} for kind in self.kinds}
 
-    def _steps(self, kind: str) -> Mapping[str, int]:
-        return Counter(each.step for each in self._of(kind) if each.step)
+    @cached_property
+    def steps(self) -> Mapping[str, Mapping[str, int]]:
+        found = {kind: [each.step for each in self._of(kind)] for kind in self.kinds}
+        return {kind: Counter(filter(None, steps)) for kind, steps in found.items()}
 
     def sections(self) -> Sequence[Section]:
         kinds = [kind for kind in self.kinds if self._of(kind)]
         columns = {
             "requests": lambda kind: kind,
             "n": lambda kind: len(self._of(kind)),
-            **for_each(OUTCOMES, lambda name, kind: percent(self.rate(name, kind)), "{} %"),
+            **for_each(OUTCOMES, lambda name, kind: percent(self.rates[kind][name]), "{} %"),
         }
         by_step = {
             "requests": lambda kind: kind,
-            **for_each(STEPS, lambda step, kind: self._steps(kind).get(step, 0)),
+            **for_each(STEPS, lambda step, kind: self.steps[kind].get(step, 0)),
         }
         return [
             Section("What was understood", (sheet(self.title, kinds, columns),)),

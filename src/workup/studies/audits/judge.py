@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -131,9 +131,6 @@ class Audit(Result):
         for each in self.probes:
             kinds[each.judgement][each.kind] = None
         return [self.agreement(name, kind) for name, own in kinds.items() for kind in own]
-
-    def figures(self) -> Mapping[str, Any]:
-        return {"agreement": self.agreements, "failures": self.failures()}
 
     def sections(self) -> Sequence[Section]:
         agreement = sheet(

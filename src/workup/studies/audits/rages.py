@@ -295,9 +295,6 @@ class RagesAudit(Result):
                 found.append(Calibration(source, len(said), CONFIDENCE[source], *rates))
         return found
 
-    def figures(self) -> Mapping[str, Any]:
-        return {"rates": self.rates, "calibration": self.calibration}
-
     def sections(self) -> Sequence[Section]:
         rates = sheet(
             f"{self.n} orders, {self.recorded:.0%} of each record known",

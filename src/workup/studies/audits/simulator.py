@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.cases import open_source
 from workup.core.case import Case, Fact, Kind, Source
@@ -21,6 +21,7 @@ from workup.core.episode import Action
 from workup.core.errors import RolloutError, UserError
 from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
+from workup.core.shapes import ClosedModel
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.environments.base.lexical import chinese
 from workup.environments.base.patients import (
@@ -113,16 +114,12 @@ _CONSISTENT = (
 )
 
 
-class _Leak(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Leak(ClosedModel):
     reason: str = Field(max_length=2_000)
     reveals: bool
 
 
-class _Consistent(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Consistent(ClosedModel):
     reason: str = Field(max_length=2_000)
     relevant: bool
     consistent: bool
@@ -201,9 +198,6 @@ class SimulatorAudit(Result):
         asked = {each.kind for each in self.judged}
         kinds = (ALL, *(kind for kind in KINDS if kind in asked))
         return {kind: {name: self.rate(name, kind) for name in MEASURES} for kind in kinds}
-
-    def figures(self) -> Mapping[str, Any]:
-        return {"rates": self.rates, "failed": self.failures().total()}
 
     def sections(self) -> Sequence[Section]:
         answered = Counter(each.kind for each in self.judged if not each.reason)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -103,8 +104,9 @@ class RanksBeside(Result):
             cases, lambda each: hit(each, ours, k) - hit(each, theirs, k), difference=True
         )
 
-    def figures(self) -> Mapping[str, Any]:
-        return {"compared": {table: self._compared(table) for table in self.tables}}
+    @cached_property
+    def compared(self) -> Mapping[str, Mapping[str, Any]]:
+        return {table: self._compared(table) for table in self.tables}
 
     def _compared(self, table: str) -> dict[str, Any]:
         cases = self.of(table)

@@ -1,4 +1,4 @@
-"""A policy's own likelihood of the answer given facts, v(S) = log P_θ(A* | Q, S), for studies."""
+"""What studies of a policy's own likelihoods open, and how they value case after case."""
 
 from __future__ import annotations
 
@@ -6,53 +6,17 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
-from workup.core.case import Case, Fact, Source
+from workup.core.case import Case, Source
 from workup.core.errors import UserError
-from workup.core.ports import Environment, LanguageModel, Scorer, ScoreRequest
-from workup.environments.base.outset import partial
-from workup.environments.base.withheld import withheld
+from workup.core.ports import Environment, LanguageModel
 from workup.loops.evaluation.loop import Evaluation, open_model
-from workup.methods.promed.shapley import Game, answer_game, pieces
 from workup.runs.policies import resolve
 from workup.runs.settings import PolicySettings
 
 R = TypeVar("R")
-Facts = Literal["hidden", "all"]
 TOLD = "hidden: those the presentation does not state; or all"
-FactOrder = Literal["permutation", "canonical"]
-
-
-@dataclass(frozen=True)
-class Likelihood:
-    """v(S) of the policy behind `scorer`, after the opening of `environment` and the facts of S.
-
-    Each fact is a line. With `facts` "hidden", S is taken from the facts that the presentation does
-    not state, and the presentation stands before them. With "all" it is taken from the paper's F,
-    and only the question stands before them. `order` is `answer_game`'s.
-    """
-
-    scorer: Scorer
-    environment: Environment
-    facts: Facts = "hidden"
-    order: FactOrder = "permutation"
-
-    def of(self, case: Case) -> tuple[Fact, ...]:
-        """F, each fact as it would be told: the names of the answer are withheld."""
-        return tuple(
-            replace(fact, text=withheld(case, fact)) for fact in self._known(case).truth.facts
-        )
-
-    def game(self, case: Case, facts: Sequence[Fact]) -> Game:
-        """v(S) for S among `facts`, which may hold others than the case's own."""
-        lead, answer = self.environment.lessons.conclusion(case)
-        request = ScoreRequest(case.id, answer, self.environment.open(self._known(case)), lead=lead)
-        return answer_game(self.scorer, request, pieces(facts), self.order)
-
-    def _known(self, case: Case) -> Case:
-        return partial(case, 0.0) if self.facts == "all" else case
 
 
 async def by_case(

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
+from functools import cached_property, partial
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -85,8 +85,13 @@ class Result(ABC):
         return ()
 
     def figures(self) -> Mapping[str, Any]:
-        """What the JSON file holds beside the fields: rows that are worked out of them."""
-        return {}
+        """What the JSON file holds beside the fields: each `cached_property`, by its name.
+
+        `texts` leaves none of them out, so none may hold a text of a case.
+        """
+        every = {name: each for kind in type(self).__mro__ for name, each in vars(kind).items()}
+        names = [name for name, each in every.items() if isinstance(each, cached_property)]
+        return {name: getattr(self, name) for name in names}
 
     def asked(self) -> Sequence[Any]:
         """The rows of `asks`: `reason` says why the model gave up, "" where it did not."""

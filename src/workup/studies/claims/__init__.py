@@ -33,11 +33,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from workup.core.errors import UserError, unknown
+from workup.core.errors import unknown
+from workup.core.shapes import FrozenModel
 from workup.metrics.known import metric
-from workup.runs.settings import from_file
+from workup.runs.settings import built_in, from_file, yaml_file
 from workup.runs.words import STAGES
 from workup.studies.claims.figures import FIGURES
 
@@ -71,12 +72,6 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)]
 """Names of papers, set-ups, arms and claims: parts of folders, in small letters."""
 
 
-class ClaimsPart(BaseModel):
-    """A part of a claims file; nothing else can stand in it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 class ArmPlayed(NamedTuple):
     """An arm, and a doctor of its evaluation or a further evaluation of its policy."""
 
@@ -84,7 +79,7 @@ class ArmPlayed(NamedTuple):
     place: str
 
 
-class Scale(ClaimsPart):
+class Scale(FrozenModel):
     """How large a set-up's runs are. `words` stand behind those of every arm.
 
     `start` is a run that is trained once, and with whose policy all arms begin. `hardware` and
@@ -100,7 +95,7 @@ class Scale(ClaimsPart):
     needs: str = ""
 
 
-class Headroom(ClaimsPart):
+class Headroom(FrozenModel):
     """Two anchors that must differ by `least` in `measure`: else no method could show anything."""
 
     measure: str
@@ -109,7 +104,7 @@ class Headroom(ClaimsPart):
     least: float = Field(gt=0)
 
 
-class Setup(ClaimsPart):
+class Setup(FrozenModel):
     """Arms that differ in what a claim is about, and in nothing else.
 
     `bounds` are arms that no claim compares: what the policy could hold, and what better credit
@@ -149,7 +144,7 @@ class Setup(ClaimsPart):
         return found
 
 
-class Claim(ClaimsPart):
+class Claim(FrozenModel):
     """One directional claim: `better` is above `than` in `measure` (below it if `lower`).
 
     `place` is where the paper says it, `says` is the claim in our words. `reported` is the paper's
@@ -233,7 +228,7 @@ class Claim(ClaimsPart):
             )
 
 
-class Paper(ClaimsPart):
+class Paper(FrozenModel):
     """A paper's claims with the set-ups that they need."""
 
     paper: str
@@ -310,7 +305,7 @@ def meaning(words: Sequence[str]) -> tuple[str, Mapping[str, str]]:
 
 def names() -> list[str]:
     """The papers whose claims are built in, sorted."""
-    return sorted(file.stem for file in HERE.glob("*.yaml"))
+    return built_in(HERE)
 
 
 def read(spec: str) -> Paper:
@@ -319,15 +314,7 @@ def read(spec: str) -> Paper:
     Raises UserError, with the file and the field, for a name that does not exist and for a file
     that holds no claims.
     """
-    file = HERE / f"{spec}.yaml" if spec in names() else Path(spec).expanduser()
-    if not file.is_file():
-        if file.suffix in (".yaml", ".yml") or len(file.parts) > 1:
-            papers = ", ".join(names())
-            raise UserError(
-                f"{spec}: no such file; name a YAML file of claims, or a paper ({papers})"
-            )
-        raise unknown("paper", spec, names(), more="or a YAML file of claims")
-    return from_file(Paper, file)
+    return from_file(Paper, yaml_file("paper", spec, HERE))
 
 
 def _twice(keys: Iterator[str]) -> Iterator[tuple[str, int]]:

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from workup.core.errors import UserError, unknown
-from workup.core.mapping import load
 from workup.core.shapes import FrozenModel
+from workup.runs.settings import built_in, from_file, yaml_file
 from workup.studies.base.agreement import Level
 
 HERE = Path(__file__).parent / "forms"
@@ -114,7 +114,7 @@ class _File(FrozenModel):
 
 def names() -> list[str]:
     """The forms that come with Workup, sorted."""
-    return sorted(file.stem for file in HERE.glob("*.yaml"))
+    return built_in(HERE)
 
 
 def read(spec: str | None) -> Form:
@@ -125,17 +125,7 @@ def read(spec: str | None) -> Form:
     """
     if spec is None:
         return DEFAULT
-    file = HERE / f"{spec}.yaml" if spec in names() else Path(spec).expanduser()
-    if not file.exists() and not file.suffix and len(file.parts) == 1:
-        raise unknown("form", spec, names(), more="or a YAML file of your own")
-    try:
-        return _File.model_validate(load(file)).questions
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        raise UserError(
-            f"{file}, field '{where}': {first['msg'].removeprefix('Value error, ')}"
-        ) from None
+    return from_file(_File, yaml_file("form", spec, HERE)).questions
 
 
 def chosen(form: Form, by: Sequence[str], *, pairs: bool) -> Form:

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.core.disk import slug
-from workup.core.errors import UserError, unknown
+from workup.core.errors import UserError
+from workup.core.shapes import FrozenModel
 from workup.runs.policies.trained import CLINIC
-from workup.runs.settings import from_file
+from workup.runs.settings import built_in, from_file, yaml_file
 
 DATA = "{data}"
 APART = ("policy", "cases", "strategy")  # named on the command line, or beside `settings`
@@ -33,15 +34,13 @@ HERE = Path(__file__).parent
 Domain = Literal["in-domain", "out-of-domain"]
 
 
-class Benchmark(BaseModel):
+class Benchmark(FrozenModel):
     """One source of cases. `needs` says, for a reader who lacks its files, what to put there.
 
     `tests` says in a sentence what it tests. Where it has the patients of the benchmark `against`
     under another condition, that one's name is `gap`. With a `role` it is played where a model
     plays that role.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[^\W_][\w .()+-]*$")
     cases: str = Field(min_length=1)
@@ -54,14 +53,12 @@ class Benchmark(BaseModel):
     role: str = ""
 
 
-class Suite(BaseModel):
+class Suite(FrozenModel):
     """Benchmarks in their order, and the settings that all of them share.
 
     `sizes` are further settings of all, one of which is chosen by its name. `version` changes with
     what is played.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     about: str = ""
     version: int = 0
@@ -84,7 +81,7 @@ class Lack:
 
 def names() -> list[str]:
     """The built-in suites, sorted."""
-    return sorted(file.stem for file in HERE.glob("*.yaml"))
+    return built_in(HERE)
 
 
 def read(spec: str) -> Suite:
@@ -93,20 +90,10 @@ def read(spec: str) -> Suite:
     Raises UserError, with the file and the field, for a name that does not exist and for a file
     that holds no suite.
     """
-    file = HERE / f"{spec}.yaml" if spec in names() else Path(spec).expanduser()
-    if file.is_dir():
-        raise UserError(f"--suite {spec} is a folder; name a YAML file in it, or {_known()}")
-    if not file.exists():
-        if file.suffix in (".yaml", ".yml") or len(file.parts) > 1:
-            raise UserError(f"--suite {spec}: no such file; name a YAML file, or {_known()}")
-        raise unknown("suite", spec, names(), more="or a YAML file of your own")
+    file = yaml_file("suite", spec, HERE)
     suite = from_file(Suite, file)
     _check(suite, file)
     return suite
-
-
-def _known() -> str:
-    return f"a built-in suite ({', '.join(names())})"
 
 
 def _check(suite: Suite, file: Path) -> None:
