@@ -27,6 +27,7 @@ from workup.cases import open_source
 from workup.cases.clinic.patients import clinic
 from workup.core.case import Evidence
 
+# What stands before a disease in a title: "Cohort study of patients with asthma".
 BEFORE_NAME = re.compile(r".*: |.* patients with |.*-analysis of |.* trial of .* in |.*study of ")
 PASSAGE = re.compile(r"\[\d+\] ([^\n]+)\n(?:Findings: )?([^\n<]*)")
 WAIT = 0.1  # seconds that an answer takes
@@ -140,6 +141,7 @@ def best_first(said: str, has: list[str]) -> list[tuple[str, float]]:
     """The diseases whose passages were read, the one first whose passages tell most of `has`."""
     found: dict[str, float] = {}
     for title, told in PASSAGE.findall(said):
+        # of a case-control study's two diseases the first is its subject
         name = BEFORE_NAME.sub("", title, count=1).partition(" and ")[0]
         fits = sum(f" {each}" in f" {told}".lower() for each in map(str.lower, has))
         found[name] = (

@@ -91,16 +91,14 @@ def _of_study(file: Path) -> dict[str, Any]:
 def _of_exam(run: Run) -> dict[str, Any]:
     """The parts of its scorecard, each a table of the models between the anchors."""
     card = Scorecard(opened(run), run.path)
-    headings = ["", "lowest", *(each.label for each in card.doctors), "ideal"]
     tables = [
         {
             "title": part.title,
-            "headings": headings,
+            "headings": ["", *card.heads],
             "words": 1,
             "rows": [[row.name, *(each.text for each in row.figures)] for row in part.rows],
         }
         for part in card.parts()
-        if part.rows
     ]
     first = run.versions
     return {"kind": "exam", "command": first["command"], "made": origin(first), "tables": tables}

@@ -59,7 +59,7 @@ class ScoreRow:
 
 @dataclass(frozen=True)
 class ScorePart:
-    """A part of the scorecard; an empty one is not shown."""
+    """A part of the scorecard: what its rows have in common."""
 
     title: str
     about: str
@@ -76,6 +76,11 @@ class Scorecard:
     @property
     def doctors(self) -> list[Entrant]:
         return [each for each in self.table.entrants if not each.anchor]
+
+    @property
+    def heads(self) -> list[str]:
+        """What stands above the figures of a row."""
+        return ["lowest", *(each.label for each in self.doctors), "ideal"]
 
     def ends(self, station: str) -> tuple[Entrant | None, Entrant | None]:
         """The lowest anchor of a station, and the highest that sees no more than a doctor does.
@@ -131,8 +136,11 @@ class Scorecard:
 
     # --- the parts ---------------------------------------------------------------------------
 
-    def parts(self) -> Iterator[ScorePart]:
+    def parts(self) -> list[ScorePart]:
         """The parts in their order, those without a row left out."""
+        return [part for part in self._parts() if part.rows]
+
+    def _parts(self) -> Iterator[ScorePart]:
         plain = [each.name for each in self.table.benchmarks if not each.against]
         accuracy = [self.row(b.name, "accuracy", "", b.tests) for b in self.table.benchmarks]
         apart = [b for b in self.table.benchmarks if b.against]
@@ -396,7 +404,6 @@ def is_exam(run: Run) -> bool:
 def figures(run: Run) -> dict[str, Any]:
     """The scorecard as JSON values: by part, row and doctor, each with its interval and link."""
     card = Scorecard(opened(run), run.path)
-    heads = _heads(card)
     parts = [
         {
             "title": part.title,
@@ -406,7 +413,7 @@ def figures(run: Run) -> dict[str, Any]:
                     "about": row.about,
                     "figures": {
                         head: {**own.estimate.as_json(), "link": own.link, "who": own.note or head}
-                        for head, own in zip(heads, row.figures, strict=True)
+                        for head, own in zip(card.heads, row.figures, strict=True)
                         if own.estimate is not None
                     },
                 }
@@ -414,16 +421,11 @@ def figures(run: Run) -> dict[str, Any]:
             ],
         }
         for part in card.parts()
-        if part.rows
     ]
     wins = [{"of": a, "over": b, **found.as_json()} for a, b, found in card.wins()]
     told = {each.label: card.short(each) for each in card.doctors}
     shown = {each.label: dict(card.chosen(each)) for each in card.doctors}
     return {"parts": parts, "wins": wins, "short": told, "transcripts": shown}
-
-
-def _heads(card: Scorecard) -> list[str]:
-    return ["lowest", *(each.label for each in card.doctors), "ideal"]
 
 
 def build(run: Run, *, transcripts: bool = False) -> Path:
@@ -454,9 +456,9 @@ def build(run: Run, *, transcripts: bool = False) -> Path:
         "notes": [*unfinished, *noted(run)],
         "left_out": [note for note in exam["notes"] if note.startswith(LEFT_OUT)],
         "warnings": grouped(warned(suite_figures(card.table))),
-        "heads": _heads(card),
+        "heads": card.heads,
         "short": [(each.label, card.short(each)) for each in card.doctors],
-        "parts": [part for part in card.parts() if part.rows],
+        "parts": card.parts(),
         "wins": card.wins(),
         "won": partial(plus_minus, "accuracy"),
         "groups": []

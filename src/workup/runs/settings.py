@@ -513,12 +513,12 @@ def yaml_file(what: str, spec: str, here: Path) -> Path:
     file = here / f"{spec}.yaml" if spec in names else Path(spec).expanduser()
     if file.is_file():
         return file
-    if file.suffix not in (".yaml", ".yml") and len(file.parts) == 1 and not file.is_dir():
-        raise unknown(what, spec, names, more="or a YAML file of your own")
-    problem = " is a folder; name a YAML file in it"
-    if not file.is_dir():
-        problem = ": no such file; name a YAML file"
-    raise UserError(f"{spec}{problem}, or a built-in {what} ({', '.join(names)})")
+    known = f"a built-in {what} ({', '.join(names)})"
+    if file.is_dir():
+        raise UserError(f"{spec} is a folder; name a YAML file in it, or {known}")
+    if file.suffix in (".yaml", ".yml") or len(file.parts) > 1:
+        raise UserError(f"{spec}: no such file; name a YAML file, or {known}")
+    raise unknown(what, spec, names, more="or a YAML file of your own")
 
 
 def from_file(model: type[T], file: Path) -> T:

@@ -182,6 +182,7 @@ def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
     """
     names = called(case)
     wanted = frozenset(names) if read is None else _marks(case, read)
+    # With links the findings are listed under the disease's picture, which then has to be read too.
     return {
         names[mark]: (mark,)
         for mark in names

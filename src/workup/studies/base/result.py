@@ -85,9 +85,10 @@ class Result(ABC):
         return ()
 
     def figures(self) -> Mapping[str, Any]:
-        """What the JSON file holds beside the fields: each `cached_property`, by its name.
+        """The computed fields of the JSON file: every `cached_property`, under its own name.
 
-        `texts` leaves none of them out, so none may hold a text of a case.
+        `Rare.untold`, say, stands there as "untold". The fields in `texts` are left out where cases
+        are restricted; computed ones never are, so that none may hold a text of a case.
         """
         every = {name: each for kind in type(self).__mro__ for name, each in vars(kind).items()}
         names = [name for name, each in every.items() if isinstance(each, cached_property)]
