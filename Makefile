@@ -27,7 +27,7 @@ SMOLLM2 = $(BIN)/python -m pip install -q --disable-pip-version-check -c constra
 	$(SMOLLM2)
 	@touch $@
 
-demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (6 minutes)
+demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (6 to 8 minutes)
 	@rm -rf runs/demo
 	@$(BIN)/workup train craft --cases clinic:s max_tokens=8 --out runs/demo
 
@@ -43,7 +43,7 @@ real: .venv/.real ## a pretrained language model on 20 patients, between the anc
 test: .venv/.dev ## the tests but for the long ones (8 minutes on two idle cores)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long'
 
-test-all: .venv/.dev ## all tests: also whole runs, kills, real servers, simulations (25 minutes)
+test-all: .venv/.dev ## all tests: also whole runs, kills, real servers, simulations (half an hour)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The wheel of vLLM for processors pins older libraries than ours, so its own list is not asked.

@@ -23,6 +23,8 @@ from workup.engines.trl.gap import Tolerance
 from workup.models.local import LocalPolicy
 from workup.runs import Run
 
+pytestmark = pytest.mark.long
+
 STEPS = 4
 TRAIN = ("train", "craft", "--cases", "clinic:xs", *SMALL, "steps=8", "ahead=1")
 SETTINGS = EngineSettings(lr=0.02, ahead=1, save_every=1, save_total_limit=STEPS)

@@ -355,6 +355,7 @@ def test_the_summary_says_how_sure_doctors_are_and_where_that_comes_from(runs: l
     assert 0 < entries["doc"]["ece_by_chance"] < found["mean"]
 
 
+@pytest.mark.long
 def test_pages_have_the_plot_and_the_table_and_compare_the_difference(
     runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,7 @@ def test_an_arm_can_be_typed(name: str, scale: ScaleName, setup: str, arm: str) 
         checked(settings(begun.words))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_arms_of_a_set_up_begin_alike(name: str) -> None:
     """But for a few: they have the same cases and evaluation, and as many patients."""
@@ -142,6 +143,7 @@ def parts() -> Iterator[tuple[str, str, str, str]]:
                     yield name, claim.setup, str(side), measure.removeprefix(PART)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "setup", "arm", "part"), sorted({*parts()}))
 def test_a_reward_has_the_part_that_a_claim_is_about(
     name: str, setup: str, arm: str, part: str

@@ -168,6 +168,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(
     assert any(note.startswith("clinic/outcome-0 failed: ") for note in found["notes"])
 
 
+@pytest.mark.long
 def test_a_set_up_whose_check_fails_is_not_run(toy: Path, tmp_path: Path, call: Call) -> None:
     room = "    headroom: {measure: accuracy, high: x, low: y, least: 0.1}"
     broken = FILE.replace("crit: craft,", "crit: craft max_tokens=0,")
@@ -329,6 +330,7 @@ def test_commands_that_train_the_same_are_one_run() -> None:
     assert harder.run("harder", "crit-m", 4).out == Path("x/harder/crit-m-4")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", claims.names())
 def test_an_arm_is_the_first_one_that_trains_the_same(name: str) -> None:
     """Searched among all, with the seed that is asked for."""

@@ -270,6 +270,7 @@ def test_an_evaluation_is_no_policy(call: Call, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_settings_from_a_file_and_words_that_win(call: Call, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(
         "steps: 1\nsft: {steps: 2}\nevaluation: {cases: 3, anchors: false}\nbatch: 2\ngroup: 2\n"
@@ -426,6 +427,7 @@ def test_an_export_spares_its_source_and_restricted_text(call: Call, tmp_path: P
     assert not (tmp_path / "new.jsonl").exists()
 
 
+@pytest.mark.long
 def test_export_validate_and_back(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -473,6 +475,7 @@ def test_export_validate_and_back(
     assert told in out
 
 
+@pytest.mark.long
 def test_a_malformed_file_is_named_with_line_and_field(call: Call, tmp_path: Path) -> None:
     lines = [line_of(case) for case in open_source("clinic:xs").test[:8]]
     broken = json.loads(lines[4])
@@ -518,6 +521,7 @@ def test_a_malformed_file_is_named_with_line_and_field(call: Call, tmp_path: Pat
 # -------------------------------------------------------------------------------------------- a run
 
 
+@pytest.mark.long
 def test_json_output_is_one_object_per_line(trained: tuple[Path, str]) -> None:
     events = [json.loads(line) for line in trained[1].splitlines()]
     assert all(isinstance(event, dict) for event in events)
@@ -572,6 +576,7 @@ def test_the_summary_keeps_its_contract(trained: tuple[Path, str]) -> None:
     assert "workup train craft" in json.loads((folder / "versions.json").read_text())["command"]
 
 
+@pytest.mark.long
 def test_report_and_compare(trained: tuple[Path, str], call: Call, tmp_path: Path) -> None:
     (trained[0] / "report.html").unlink()
     status, out, _ = call("report", trained[0])
@@ -596,6 +601,7 @@ def test_report_and_compare(trained: tuple[Path, str], call: Call, tmp_path: Pat
     assert "both-transcripts/1.html" in (tmp_path / "both.html").read_text()
 
 
+@pytest.mark.long
 def test_evaluate_a_run_with_hybrid_and_oracle(trained: tuple[Path, str], call: Call) -> None:
     words = (
         "evaluate",

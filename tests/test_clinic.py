@@ -254,6 +254,7 @@ def test_the_millionth_case_costs_what_the_first_did_and_memory_does_not_grow():
     assert min(times) < 1e-3, "a thousand cases a second on one core"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("subset", SUBSETS)
 def test_a_case_is_complete_and_shows_only_what_it_may(subset):
     source, world = SOURCES[subset], clinic(subset)

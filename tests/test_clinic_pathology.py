@@ -151,6 +151,7 @@ def test_rates_agree_with_an_independent_table():
     assert np.mean([abs(one - other) for one, other in pairs]) < 0.1
 
 
+@pytest.mark.long
 def test_tumours_come_as_often_as_their_prevalence_says():
     cases = [SOURCE.train[i] for i in range(2000)]
     counts = Counter(case.truth.diagnosis for case in cases)

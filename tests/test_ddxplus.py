@@ -420,6 +420,7 @@ def test_cases_are_read_again_from_their_place_in_the_file(folder: Path) -> None
         assert sum(f.id == "E_9" for f in c.truth.facts) == row["EVIDENCES"].count("'E_9'")
 
 
+@pytest.mark.long
 def test_memory_per_patient_is_a_few_bytes(folder: Path) -> None:
     write_csv(folder / "p.csv", many(500))
     opened(folder)  # imports and caches

@@ -118,6 +118,7 @@ def test_every_relative_link_leads_somewhere() -> None:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("page", "words"), [pytest.param(page, words, id=page.name) for page, words in command_lines()]
 )
@@ -422,6 +423,7 @@ def test_the_example_question_set_opens_and_tells_what_is_no_question(extended: 
     assert "line 4, field 'options'" in left
 
 
+@pytest.mark.long
 def test_the_example_sampler_draws_what_the_local_one_draws(extended: Path) -> None:
     runs = [
         workup.train("craft", cases="clinic:xs", out=name, sampler=name, **SMALL)

@@ -297,6 +297,7 @@ def margins(folder: Path, halt: int | None = None) -> list[float]:
     return found
 
 
+@pytest.mark.long
 def test_the_reference_is_where_the_stage_began(tmp_path: Path) -> None:
     """After another stage, and after a resume in the middle, margins are measured from there."""
     whole = margins(tmp_path / "whole")

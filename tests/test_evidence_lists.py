@@ -233,6 +233,7 @@ def test_reading_never_fails(text: str, ranked: bool) -> None:
     assert all(name.strip() for name in (*listed(found), *found.content))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "unit",
     [

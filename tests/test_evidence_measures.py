@@ -369,6 +369,7 @@ def test_several_judges_and_their_mean(tmp_path: Path) -> None:
     assert re.search('<th scope="col"><abbr title="[^"]*">DiffAcc by endpoint:a</abbr></th>', page)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "answer",
     [

@@ -257,6 +257,7 @@ def test_every_kind_of_stage_in_one_run(everything: Run) -> None:
             assert (line["depth"] > 0) == (line["stage"] == "search")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["search", "pairs"])
 def test_what_was_kept_lies_in_the_run(everything: Run, stage: str) -> None:
     first, chosen, rejected = (

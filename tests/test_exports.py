@@ -333,6 +333,7 @@ export(material.chosen(Path(sys.argv[1]), ()), exports.load("parquet"), Path(sys
 """
 
 
+@pytest.mark.long
 def test_what_a_killed_export_left_is_gone_after_the_next(run: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-c", KILLED, str(run), str(tmp_path / "out")]
     assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
@@ -341,6 +342,7 @@ def test_what_a_killed_export_left_is_gone_after_the_next(run: Path, tmp_path: P
     assert sorted(each.name for each in tmp_path.iterdir()) == ["mine", "out"]
 
 
+@pytest.mark.long
 def test_mistakes_are_one_line(call: Call, run: Path, tmp_path: Path) -> None:
     Run.create(tmp_path / "empty", {"cases": "x", "method": "craft"}, {}).close()
     with Run.create(tmp_path / "single", {"cases": "x"}, versions({})) as single:

@@ -145,6 +145,7 @@ def test_every_case_is_tested_once_by_a_policy_that_did_not_know_it(crossed: Run
     assert sorted(tested) == sorted(ids)
 
 
+@pytest.mark.long
 def test_its_figures_are_those_of_all_folds_together(crossed: Run) -> None:
     parts = [Run.open(crossed.path / folder) for folder in crossed.parts.values()]
     for doctor in ("untrained", "warm start", "trained"):
@@ -232,6 +233,7 @@ def test_an_interrupted_cross_validation_goes_on(
     assert played(Run.open(out)) == played(crossed)
 
 
+@pytest.mark.long
 def test_a_change_that_no_fold_takes_is_not_written(crossed: Run, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     shutil.copytree(crossed.path, whole)

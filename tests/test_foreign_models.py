@@ -183,6 +183,7 @@ def test_a_checkpoint_from_elsewhere_runs_nothing(tmp_path: Path) -> None:
     assert mark.exists(), "the bomb is one"
 
 
+@pytest.mark.long
 def test_every_call_that_loads_a_model_refuses_its_code() -> None:
     found = []
     for path in sorted(Path("src/workup").resolve().rglob("*.py")):

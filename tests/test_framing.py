@@ -50,6 +50,7 @@ def play(name: str, environment: Environment, case: Case = LISTED, **plan: Any) 
     return asyncio.run(rollout(job, environment, opened, how))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PLAYING)
 @pytest.mark.parametrize("world", ["questioning", "library"])
 def test_a_policy_that_babbles_asks_and_then_answers(name: str, world: str) -> None:

@@ -235,6 +235,7 @@ def test_an_answer_does_not_depend_on_its_company(chat: LocalChat) -> None:
     assert [answers(another, each)[0] for each in reversed(requests)][::-1] == together
 
 
+@pytest.mark.long
 def test_without_a_schema_nothing_changes(chat: LocalChat) -> None:
     """Beside answers with a schema, greedy free text is what `generate` writes."""
     free, _ = answers(chat, asked("", temperature=0.0, max_tokens=40), asked(FREE))

@@ -157,6 +157,7 @@ def test_thoughts_beside_a_short_answer_are_no_flood() -> None:
 COUNTS = [2**63, 10**30, -1, 1.5, "12", True, None, [1], 10**9 + 1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", COUNTS, ids=repr)
 @pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens", None])
 def test_a_count_that_is_none_is_unknown_and_said(
@@ -269,6 +270,7 @@ def test_what_is_no_key_stays(before: str, after: str) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unit", ["\\", "s", "%7", "&#0", "&#x0", "sk-", KEY[:-1], "\\u00"])
 def test_cutting_keys_out_is_linear(unit: str) -> None:
     """Counted in the work of one character: a megabyte ends."""

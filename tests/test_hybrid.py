@@ -112,6 +112,7 @@ def test_who_knows_the_truth_is_right(environment: str, servers: Servers, option
     assert {entry["questions"]["mean"] for entry in doctors.values()} == {1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_who_concludes_reads_the_encounters_own_words(environment: str, servers: Servers) -> None:
     """The rules and the opening, what was asked and answered, and the request to conclude, once."""
@@ -146,6 +147,7 @@ def test_who_concludes_reads_the_encounters_own_words(environment: str, servers:
         assert all(fact.text in shown for fact in (*case.given, *case.truth.facts))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_exact_reasoning_uses_all_that_was_told(environment: str, servers: Servers) -> None:
     """A library tells the whole history at the outset; a whole record says what is normal too."""

@@ -199,6 +199,7 @@ def wide(features, rng, parent=None):
     return MultiLabel("where", features, rng.uniform(0.01, 0.6, (3, len(features))), parent=parent)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("parent", [None, "pain"])
 def test_sampled_gain_approaches_enumeration(parent):
     rng = np.random.default_rng(4)

@@ -114,12 +114,14 @@ def test_readers_get_the_base_model_with_the_adapters_added(
     assert not hasattr(model, "peft_config")
 
 
+@pytest.mark.long
 def test_a_checkpoint_is_a_policy_too(first: Run) -> None:
     newest = max(first.checkpoints.glob("*/checkpoint-*"))
     ours, theirs = state(newest), state(first.policy)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("whose", ["whole", "first", "second"])
 def test_every_policy_is_evaluated(
     whose: str, tmp_path: Path, request: pytest.FixtureRequest

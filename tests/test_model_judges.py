@@ -672,6 +672,7 @@ def test_the_gullible_model_does_what_stands_outside(
     assert run(DiagnosisJudge(model).judge(NamingQuestion("gout", CROHN))).grade is Grade.SAME
 
 
+@pytest.mark.long
 def test_no_injection_leaves_its_fence(
     server: Server, model: Endpoint, plain: dict[str, str]
 ) -> None:

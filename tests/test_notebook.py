@@ -110,6 +110,7 @@ def test_a_run_in_a_notebook_is_the_run_that_it_is_elsewhere(
     assert [each[:3] for each in again] == [each[:3] for each in tokens(theirs, doctor="trained")]
 
 
+@pytest.mark.long
 def test_a_bench_opens_beside_cells_that_await(notebook: Notebook) -> None:
     said = notebook.run(
         "from workup.interop.adapters.bench import Bench\n"

@@ -221,6 +221,7 @@ def test_rows_that_begin_alike_stand_in_one_micro_batch(monkeypatch: pytest.Monk
     assert sum(sizes) < sum(map(len, TREE))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("beta", [0.0, 0.04])
 def test_a_step_leaves_the_same_weights(
     beta: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -90,6 +90,7 @@ def test_every_evaluated_episode_is_reachable_from_the_report(run: Run) -> None:
     assert sides == expected
 
 
+@pytest.mark.long
 def test_pages_lead_to_each_other_and_back(run: Run) -> None:
     pages = linked(run.report)
     for number, page in enumerate(pages):

@@ -155,6 +155,7 @@ def test_items_are_numbered_from_one_without_a_gap(prefix: str, page: str) -> No
     assert items(page)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", [*PAGES.values(), "README.md"])
 def test_every_name_and_every_test_on_a_page_exists(page: str) -> None:
     text = (FOLDER / page).read_text(encoding="utf-8")

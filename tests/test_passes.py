@@ -63,6 +63,7 @@ def played(made: LocalPolicy, episodes: int, turns: int) -> list[list[int]]:
     return asyncio.run(together())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [qwen, lora])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_captured_passes_draw_the_same_tokens(make: Callable[[], Any], attention: str) -> None:

@@ -20,7 +20,7 @@ from workup.report.plane import Plane
 from workup.report.tables import Ends
 from workup.runs import Run
 
-pytestmark = [pytest.mark.drawn, pytest.mark.usefixtures("shared_cache")]
+pytestmark = [pytest.mark.long, pytest.mark.drawn, pytest.mark.usefixtures("shared_cache")]
 
 SHORT: dict[str, Any] = {
     "tiny": {"width": 16},
@@ -59,7 +59,6 @@ def keys(page: str) -> list[str]:
     return re.findall(r"</b>(.*?)</span>", first)
 
 
-@pytest.mark.long
 def test_a_report_begins_with_it(runs: list[Run]) -> None:
     page = runs[0].report.read_text(encoding="utf-8")
     assert drawn(page)[0] == "Accuracy over questions"

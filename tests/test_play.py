@@ -196,6 +196,7 @@ def test_open_answers_are_asked_about_and_options_have_numbers() -> None:
     assert "2 Reactive arthritis" in screen.prompts[0][1]
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -595,6 +596,7 @@ class Terminal:
             os.close(self.master)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("key", "status"), [("\x03", -signal.SIGINT), ("\x04", 3)])
 def test_one_ctrl_c_or_ctrl_d_leaves_a_real_terminal(key: str, status: int) -> None:
     terminal = Terminal()
@@ -608,6 +610,7 @@ def test_one_ctrl_c_or_ctrl_d_leaves_a_real_terminal(key: str, status: int) -> N
     assert terminal.end() == status
 
 
+@pytest.mark.long
 def test_a_game_in_a_real_terminal() -> None:
     terminal = Terminal()
     for prompt, line in (("1/10 > ", "crackles"), ("2/10 > ", "dx pnumonia"), ("y/N > ", "y")):

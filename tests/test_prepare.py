@@ -588,6 +588,7 @@ def test_reports_come_as_lines_or_as_a_folder(tmp_path: Path) -> None:
         open_input(str(path), reports=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("scheme", "file", "step", "count"),
     [
@@ -775,6 +776,7 @@ def test_killed_within_a_case_of_many_calls_no_draw_is_paid_twice(tmp_path: Path
     assert {detail["marks"][7] for detail in details} == {4}
 
 
+@pytest.mark.long
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     written(tmp_path, many(20))
     words = (

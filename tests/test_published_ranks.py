@@ -252,6 +252,7 @@ def test_ranks_are_the_studys_and_differences_are_counts(tmp_path: Path) -> None
     assert hit(found.cases[0], "t", 1) == 0 < hit(found.cases[0], "t", 3)
 
 
+@pytest.mark.long
 def test_the_command_takes_several_tables(tmp_path: Path, call: Call) -> None:
     folder = release(tmp_path / "hpo")
     one = table(tmp_path, "case_id\trank\nc\t1\nblue\t2\n", "one.tsv")

@@ -401,6 +401,7 @@ def test_a_credulous_judge_takes_the_group_for_the_disease() -> None:
     assert (placed.position, placed.hacks, placed.total) == (3, (), 5)
 
 
+@pytest.mark.long
 @given(st.lists(st.sampled_from([TRUTH, *OTHERS, *WING.diagnoses]), max_size=8).map(tuple))
 def test_a_credulous_judge_agrees_where_every_candidate_is_a_possible_disease(
     names: tuple[str, ...],

@@ -129,6 +129,7 @@ def test_what_cannot_be_imitated_is_refused_by_name(references: tuple[str, ...],
         shown(referring(SEARCHED), of=world(2, SOURCE))
 
 
+@pytest.mark.long
 def test_a_prepared_file_is_trained_on(tmp_path: Path) -> None:
     """Two updates on a file with references; the held-out cases are evaluated."""
     path = tmp_path / "cases.jsonl"

@@ -245,6 +245,7 @@ def shown(runs: Sequence[Run], path: Path) -> tuple[str, str]:
     return console.file.getvalue(), path.read_text()
 
 
+@pytest.mark.long
 def test_compare_shows_it_beside_the_papers(tmp_path: Path) -> None:
     runs = [
         example_run.make(tmp_path / name, cases=60, steps=6, seed=k)
@@ -281,6 +282,7 @@ def test_compare_says_in_a_line_why_there_is_none(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.long
 def test_statsmodels_loads_only_for_a_fit() -> None:
     code = "import sys, workup.cli.app, workup.report; sys.exit('statsmodels' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -94,6 +94,7 @@ def texts(source: Source, on: Searched, case: Case) -> Iterator[str]:
     yield from (case.truth.diagnosis, *case.truth.aliases, *case.truth.differentials)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", ["library", "reasoning"])
 def test_no_true_name_and_no_mark_is_ever_read(place: str, name: str) -> None:
@@ -355,6 +356,7 @@ def test_a_disease_and_its_picture_stand_in_two_documents() -> None:
         assert meanings(case, [shown, *diseases(case)]) == whose
 
 
+@pytest.mark.long
 def test_two_searches_are_needed_and_enough() -> None:
     """One search leaves chance; with two the ideal searcher reaches the ceiling.
 

@@ -19,7 +19,7 @@ from workup.core.case import Passage
 from workup.retrieval.index import Index
 from workup.runs import Run
 
-pytestmark = pytest.mark.usefixtures("shared_cache", "unreported")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("shared_cache", "unreported")]
 _find = Index.find
 
 
@@ -61,7 +61,6 @@ def different() -> list[str]:
     return list(ways.values())
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", different())
 def test_two_runs_of_one_command_have_the_same_weights(
     name: str,
@@ -85,7 +84,6 @@ def test_the_runs_that_search_are_worth_comparing(
     assert any(turn.observation.passages for turn in turns)
 
 
-@pytest.mark.long
 def test_nothing_depends_on_how_a_process_hashes_strings(
     first: Callable[[str], tuple[Path, str]], tmp_path: Path
 ) -> None:

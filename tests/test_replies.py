@@ -503,6 +503,7 @@ def test_the_budget_ends_calls_that_fail(replies: Replies) -> None:
     assert (row.prompt_tokens, row.completion_tokens, row.cost) == (2_000, 2_000, 4.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("concurrency", [1, 3])
 @pytest.mark.parametrize("budget", [7.0, 9.0, 1_000.0])
 def test_the_ledger_is_what_the_server_counts_and_retries_stay_within_the_budget(

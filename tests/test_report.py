@@ -115,6 +115,7 @@ def test_it_is_one_page_that_needs_nothing_but_its_transcripts(whole: Run, page:
     }
 
 
+@pytest.mark.long
 def test_every_page_forbids_what_it_does_not_need(whole: Run, page: Page, tmp_path: Path) -> None:
     """No script is in a page, and none would run; nothing is fetched, sent or framed."""
     shutil.copytree(whole.path, tmp_path / "again")
@@ -158,6 +159,7 @@ def test_figures_take_their_colours_from_the_page(page: Page) -> None:
     )
 
 
+@pytest.mark.long
 def test_the_same_folder_makes_the_same_page(whole: Run) -> None:
     first = whole.report.read_bytes()
     assert build(whole).read_bytes() == first
@@ -475,6 +477,7 @@ def unreadable(path: Path, turns: int, readable: int) -> Run:
     return run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("readable", "told"), [(0, "100 %"), (1, "75 %"), (2, "")])
 def test_turns_that_could_not_be_read_are_told_beside_the_accuracy(
     tmp_path: Path, readable: int, told: str
@@ -505,6 +508,7 @@ def test_what_was_not_measured_warns_of_nothing() -> None:
 # ---- comparing runs
 
 
+@pytest.mark.long
 def test_compare_pairs_common_cases_and_draws_all_curves(whole: Run, tmp_path: Path) -> None:
     other = example_run.make(tmp_path / "other", method="outcome", cases=30, seed=1)
     stream = StringIO()
@@ -534,6 +538,7 @@ def test_compare_pairs_common_cases_and_draws_all_curves(whole: Run, tmp_path: P
     assert told[told.index("accuracy") + 3] == signed("accuracy", means[1] - means[0])
 
 
+@pytest.mark.long
 def test_compare_says_what_cannot_be_compared(whole: Run, tmp_path: Path) -> None:
     other = empty(tmp_path / "demo", method="craft")
     with pytest.raises(UserError, match=r"demo: no policy has been evaluated.*workup resume"):

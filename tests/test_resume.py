@@ -25,6 +25,8 @@ from workup.engines.trl.damage import refuse_damaged, refuse_incomplete
 from workup.engines.trl.trainer import checkpoints
 from workup.runs import Run
 
+pytestmark = pytest.mark.long
+
 TRAIN = ("train", "craft", "--cases", "clinic:xs", *SMALL, "steps=8")
 
 
@@ -82,7 +84,6 @@ def check(folder: Path, expected: Ended) -> None:
     assert not list(folder.glob("*.draft"))
 
 
-@pytest.mark.long
 def test_the_undisturbed_run_is_worth_comparing(undisturbed: Ended) -> None:
     """The run has everything in it that could go wrong.
 
@@ -109,7 +110,6 @@ MOMENTS: dict[str, Callable[[np.random.Generator], Moment]] = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("seed", "moments"),
     [
@@ -136,7 +136,6 @@ def test_killed_and_resumed(
     check(tmp_path / "run", undisturbed)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("moment", ["in the first evaluation", "in the middle of GRPO"])
 def test_control_c_saves_and_says_how_to_go_on(
     moment: str, tmp_path: Path, undisturbed: Ended
@@ -157,7 +156,6 @@ def test_control_c_saves_and_says_how_to_go_on(
     check(tmp_path / "run", undisturbed)
 
 
-@pytest.mark.long
 def test_control_c_in_the_last_step_is_heeded(tmp_path: Path, undisturbed: Ended) -> None:
     """The step is finished and saved, but the evaluations do not begin."""
     status = disturbed((*TRAIN, "--out", "run"), tmp_path, ("after", "grpo", 7), signal.SIGINT)
@@ -211,7 +209,6 @@ def damage(file: Path, how: str) -> None:
         file.write_bytes(whole[:100] if how == "cut off" else bytes(len(whole)))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("how", ["missing", "cut off", "of the same size"])
 @pytest.mark.parametrize("name", CHECKPOINT)
 def test_every_file_of_a_checkpoint_is_looked_at(
@@ -231,7 +228,6 @@ def test_every_file_of_a_checkpoint_is_looked_at(
         (refuse_incomplete if before else refuse_damaged)(checkpoint)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "how"),
     [
@@ -270,7 +266,6 @@ def spoil(file: Path, how: str) -> None:
         file.write_bytes(b"".join([*lines[:3], f"{how}\n".encode(), *lines[4:]]))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "how", "place", "way"),
     [

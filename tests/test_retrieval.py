@@ -451,6 +451,7 @@ def killed(corpus: Path, out: Path, stage: str, reports: int) -> list[str]:
     return heard
 
 
+@pytest.mark.long
 def test_a_killed_build_goes_on_and_ends_the_same(
     corpus: Path, folder: Path, tmp_path: Path
 ) -> None:

@@ -413,6 +413,7 @@ def started(port: int) -> subprocess.Popen[str]:
     return child
 
 
+@pytest.mark.long
 def test_a_server_killed_halfway_is_waited_for_and_only_its_queries_fail() -> None:
     child = started(port := free_port())
     url = f"http://127.0.0.1:{port}"

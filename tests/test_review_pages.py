@@ -271,6 +271,7 @@ def test_reviewers_neither_see_nor_write_what_others_say(review: Review) -> None
     assert not review.answers.standing("Dr Bo").entries
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -386,6 +387,7 @@ def opened(chromium: browser.Browser, address: str, token: str) -> browser.Tab:
     return tab
 
 
+@pytest.mark.long
 def test_a_pair_is_reviewed_by_keyboard_alone(
     run: Path, tmp_path: Path, chromium: browser.Browser
 ) -> None:
@@ -432,6 +434,7 @@ def until_shown(tab: browser.Tab, text: str) -> None:
     until(lambda: text in tab.text())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [400, 1280])
 @pytest.mark.parametrize("pairs", [False, True])
 def test_pages_fit_the_window(

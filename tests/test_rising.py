@@ -41,6 +41,8 @@ from workup.runs.rising import (
 from workup.runs.settings import Settings, read, with_user_config
 from workup.runs.summary import describe_learning
 
+pytestmark = pytest.mark.long
+
 Curve = NDArray[np.float64]
 FREEDOM = 2 * BLOCKS - 3
 TRIALS = 4_000
@@ -384,7 +386,6 @@ def rising(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-@pytest.mark.long
 def test_the_line_that_is_printed_goes_on(rising: Run) -> None:
     shown = StringIO()
     PlainLive(shown).table(rising.summary)
@@ -448,7 +449,6 @@ def compared(runs: list[Run], folder: Path, *, apart: bool = False) -> tuple[str
     return printed.getvalue(), (folder / "page.html").read_text()
 
 
-@pytest.mark.long
 def test_a_comparison_says_who_was_still_rising(ended: list[Run], tmp_path: Path) -> None:
     printed, page = compared(ended, tmp_path, apart=True)
     head, _, *rows = [line.split() for line in printed.splitlines() if line.strip()]

@@ -269,6 +269,7 @@ def test_play_all_keeps_the_order_of_jobs_and_the_limit() -> None:
     assert most == 3
 
 
+@pytest.mark.long
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(CASES), st.integers(0, 2**63)), min_size=1, max_size=8),

@@ -140,6 +140,7 @@ def test_a_replay_sends_nothing(home: Path) -> None:
         assert len(server.asked) == 1
 
 
+@pytest.mark.long
 def test_local_weights_sit_behind_the_same_cache(home: Path, tmp_path: Path) -> None:
     folder = save(tmp_path / "weights")
     run_models = RunModels(Config(), "a", restricted=True)

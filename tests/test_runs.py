@@ -186,6 +186,7 @@ def test_passages_are_kept_as_places_in_the_reply(run: Run) -> None:
         assert len(str(told["passages"])) <= room
 
 
+@pytest.mark.long
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -457,6 +458,7 @@ for step in range(1, 10_000):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [3, 40])
 def test_a_killed_writer_leaves_whole_steps(run: Run, after: int) -> None:
     script = WRITER.format(tests=str(Path(__file__).parent), path=str(run.path))

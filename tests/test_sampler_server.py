@@ -193,6 +193,7 @@ def times(count: int) -> Change:
     return change
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [

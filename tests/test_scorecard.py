@@ -232,6 +232,7 @@ def test_mistakes_are_told_before_anything_is_written(
     assert not (place / "none").exists()
 
 
+@pytest.mark.long
 def test_what_is_foretold_is_at_most_what_is_asked(
     scripted: Answer, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -324,6 +325,7 @@ def made_card(
     return scorecard.Scorecard(Table(listed, [doctor]), folder), doctor
 
 
+@pytest.mark.long
 def test_an_exam_in_python_is_gone_on_with_by_the_same_call(place: Path) -> None:
     words: dict[str, Any] = {"size": "quick", "stations": ["clinic s"], "quiet": True}
     for _ in range(2):
@@ -396,6 +398,7 @@ def test_warnings_that_differ_in_who_and_share_are_one() -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_random_doctor_is_the_lowest_reference_and_an_exact_one_the_highest(place: Path) -> None:
     words = ["random doctor", "greedy information"]
     run = played(words, ["clinic s", "named"], "anchors")

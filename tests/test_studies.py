@@ -370,6 +370,7 @@ def test_what_cannot_be_swept_is_said(server: Server, words: str, said: str) -> 
     assert said in refused(f"study information --cases clinic:xs {words}")
 
 
+@pytest.mark.long
 def test_the_patients_that_roles_are_played_for(
     server: Server, everyone: Everyone, tmp_path: Path
 ) -> None:
@@ -454,6 +455,7 @@ def test_judges_may_be_told_the_verdict_and_one_that_fails_is_missing(swept: Swe
     assert "say judges=…" in refused(QUESTIONS)
 
 
+@pytest.mark.long
 def test_restricted_cases_stay_where_they_are(
     server: Server, everyone: Everyone, tmp_path: Path
 ) -> None:
@@ -611,6 +613,7 @@ def test_trivia_speak_the_language_of_the_case() -> None:
     assert len(trivia.CHINESE) == len(trivia.ENGLISH)
 
 
+@pytest.mark.long
 def test_noise_by_the_policys_own_likelihood(tiny: Path, server: Server) -> None:
     how = "--cases clinic:xs n=5 orders=4 --out n"
     assert "Precision of K" in done(f"study noise {tiny} {how}")

@@ -261,6 +261,7 @@ def test_averages_are_means_over_benchmarks(folder: Path) -> None:
     assert mean(rag["lead"]["average, all"]) == pytest.approx(gap)
 
 
+@pytest.mark.long
 def test_anchors_play_once_and_stand_behind_the_doctors(folder: Path) -> None:
     doctors = Run.open(folder / "both").summary["doctors"]
     assert list(doctors)[2:] == ["told information", "full information"]
@@ -293,6 +294,7 @@ def test_an_interrupted_suite_goes_on(folder: Path, tmp_path: Path, monkeypatch:
         api.resume(copy, seed=3)
 
 
+@pytest.mark.long
 def test_a_change_of_an_endpoint_goes_to_the_doctors_that_have_it(
     tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -368,6 +368,7 @@ def test_adapters_on_the_policy_of_another_run(craft: Run, tmp_path: Path) -> No
     )
 
 
+@pytest.mark.long
 def test_a_loaded_policy_gets_no_warm_start_unless_told(craft: Run, tmp_path: Path) -> None:
     small = {
         **TINY,
@@ -384,6 +385,7 @@ def test_a_loaded_policy_gets_no_warm_start_unless_told(craft: Run, tmp_path: Pa
     assert "notes" not in told.config
 
 
+@pytest.mark.long
 def test_several_updates_per_batch_and_a_tracker(craft: Run, tmp_path: Path) -> None:
     small = {**TINY, "num_iterations": 2, "steps": 2, "evaluation": {"cases": 2, "anchors": False}}
     run = api.train("craft", out=tmp_path / "run", report_to=["tensorboard"], **small)

@@ -157,6 +157,7 @@ def test_free_text_in_both_languages_at_once(served: EndpointSettings) -> None:
     assert not model.notes
 
 
+@pytest.mark.long
 def test_an_answer_of_a_shape(served: EndpointSettings) -> None:
     assert asyncio.run(ask(Endpoint(served), request(PROMPTS[0]), Verdict)) == Verdict(same=True)
 

@@ -703,6 +703,7 @@ def test_a_fact_in_other_words_has_its_item_and_one_of_several_facts_has_none() 
     assert items == ["vital signs, temperature", ""]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("request_", "meant"),
     [

@@ -379,6 +379,7 @@ def test_a_study_plays_all_of_ones_own_cases(server: Server) -> None:
     assert [len(played(run)) for run in runs] == [7, 7]
 
 
+@pytest.mark.long
 def test_a_study_plays_what_its_trained_policy_has_not_seen(server: Server, weights: Path) -> None:
     cases = own(30)
     made("run", cases, weights, split=2)
