@@ -14,7 +14,7 @@ from workup.cases.clinic.library import library
 from workup.core.case import LONGEST_ENTITY, MOST_STATEMENTS, Passage, Statement
 from workup.core.errors import RolloutError
 from workup.roles.endpoint import Endpoint, EndpointSettings
-from workup.roles.judges.levels import ModelLevels, level_of
+from workup.roles.judges.levels import ModelLevels
 from workup.roles.judges.statements import ExactStatements, ModelStatements
 
 GOUT = {"head": "gout", "relation": "shown by", "tail": "urate crystals", "document": 0}
@@ -100,23 +100,6 @@ def test_every_statement_of_the_clinics_documents_is_retrieved() -> None:
 
 
 # --- levels ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("types", "level"),
-    [
-        (("Meta-Analysis", "Review"), 1),
-        (("Journal Article", "randomized controlled trial "), 2),
-        (("Cohort Studies",), 3),
-        (("Case-Control Studies",), 4),
-        (("Case Reports",), 5),
-        (("Editorial",), 6),
-        (("Journal Article",), None),
-        ((), None),
-    ],
-)
-def test_publication_types_say_the_level(types: tuple[str, ...], level: int | None) -> None:
-    assert level_of(types) == level
 
 
 def test_each_text_is_asked_about_once(server: Server, model: Endpoint) -> None:

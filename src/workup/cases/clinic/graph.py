@@ -1,7 +1,8 @@
 """The clinic's knowledge as a graph of triples (head, relation, tail), with a writer and a parser.
 
 Triples come from the patients' tables and from `treatments.csv`: what a disease typically shows,
-which test a finding calls for, the disease's family, its treatments. The parser reads exactly the
+which test a finding calls for, the disease's family, its treatments. In a clinic with links a
+picture shows the findings, and the disease has that picture. The parser reads exactly the
 sentences that the writer makes, wherever they stand in a text, and merges the synonyms of an
 entity. It is the exact counterpart of MR-9's extractor.
 """
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from workup.cases.clinic.patients import clinic
+from workup.cases.clinic.renamed import picture
 from workup.cases.clinic.tables import ClinicFinding, Disease, clinic_tables, parts, rows
 from workup.core.case import Kind
 from workup.core.text import normalise
@@ -52,6 +54,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "belongs to": ("{head} belongs to the family {tail}", "{head} is listed in the chapter {tail}"),
     "treated with": ("{head} is treated with {tail}", "{tail} can cure or relieve {head}"),
+    "has picture": ("{head} has the picture {tail}", "{tail} is the picture of {head}"),
 }
 
 _CLAUSE = re.compile(r"\.(?=\s|$)|[\n;!?]|<[^<>\s]{1,64}>")
@@ -142,9 +145,22 @@ def treatments() -> Mapping[str, tuple[str, ...]]:
     return {codes[row["disease"]]: parts(row["treatments"]) for row in rows("treatments.csv")}
 
 
-def _of_disease(subset: str, disease: Disease) -> Iterator[Triple]:
+def shown(subset: str, disease: Disease, *, links: bool = False) -> Iterator[Triple]:
+    """What the disease typically shows, with links what its picture does."""
+    head = picture(disease.name) if links else disease.name
     for finding in typical(subset, disease):
-        yield Triple(disease.name, relation(finding), finding.name)
+        yield Triple(head, relation(finding), finding.name)
+
+
+def link(disease: str) -> Triple:
+    """What ties the mark of a disease to that of its picture, in a clinic with links."""
+    return Triple(disease, "has picture", picture(disease))
+
+
+def _of_disease(subset: str, disease: Disease, *, links: bool) -> Iterator[Triple]:
+    yield from shown(subset, disease, links=links)
+    if links:
+        yield link(disease.name)
     yield Triple(disease.name, "belongs to", disease.family)
     for treatment in treatments()[disease.code]:
         yield Triple(disease.name, "treated with", treatment)
@@ -168,28 +184,32 @@ def _investigations(subset: str) -> Iterator[Triple]:
 
 
 @cache
-def triples(subset: str) -> tuple[Triple, ...]:
-    """The knowledge graph of a clinic, disease by disease.
+def triples(subset: str, *, links: bool = False) -> tuple[Triple, ...]:
+    """The knowledge graph of a clinic, disease by disease; with `links`, of a renamed one.
 
     Raises UserError for a clinic that does not exist.
     """
     diseases = clinic(subset).tables.diseases
-    own = (triple for disease in diseases for triple in _of_disease(subset, disease))
+    own = (triple for disease in diseases for triple in _of_disease(subset, disease, links=links))
     return (*own, *_investigations(subset))
 
 
-def reference(subset: str, disease: str, findings: Iterable[str]) -> tuple[Triple, ...]:
+def reference(
+    subset: str, disease: str, findings: Iterable[str], *, links: bool = False
+) -> tuple[Triple, ...]:
     """The reasoning that leads from a patient's `findings` to `disease`, as statements.
 
     These are the statements of the graph about the disease and one of the findings, what each of
     these findings is investigated by, and the disease's family: chains disease → finding → test.
+    With links the picture stands between: disease → picture → finding → test.
     """
-    shown = set(findings)
-    about = [t for t in triples(subset) if t.head == disease and t.tail in shown]
+    graph, given = triples(subset, links=links), set(findings)
+    tied = [link(disease)] if links else []
+    about = [t for t in graph if t.head in {disease, *(t.tail for t in tied)} and t.tail in given]
     tested = {t.tail for t in about}
-    further = [t for t in triples(subset) if t.relation == "investigated by" and t.head in tested]
-    family = [t for t in triples(subset) if t.head == disease and t.relation == "belongs to"]
-    return (*about, *further, *family)
+    further = [t for t in graph if t.relation == "investigated by" and t.head in tested]
+    family = [t for t in graph if t.head == disease and t.relation == "belongs to"]
+    return (*about, *further, *tied, *family)
 
 
 def verbalise(triple: Triple, wording: int = 0) -> str:
@@ -222,9 +242,9 @@ def _wordings(triple: Triple) -> list[str]:
     return [statement(triple, wording) for wording in range(len(WORDINGS[triple.relation]))]
 
 
-def statements(subset: str) -> tuple[str, ...]:
+def statements(subset: str, *, links: bool = False) -> tuple[str, ...]:
     """Every statement for every triple of a clinic: phrases for the tiny policy's vocabulary."""
-    return tuple(said for triple in triples(subset) for said in _wordings(triple))
+    return tuple(said for triple in triples(subset, links=links) for said in _wordings(triple))
 
 
 @cache

@@ -19,9 +19,11 @@ from workup.cases.clinic.graph import (
     WORDINGS,
     Triple,
     frequency,
+    link,
     possible,
     reference,
     relation,
+    shown,
     statements,
     treatments,
     typical,
@@ -423,10 +425,11 @@ def _document(subset: str, seed: int, index: int) -> ClinicDocument:
     return ClinicDocument(id, title, text, level, disease=disease.name, misleading=misleading)
 
 
-def _entry(subset: str, index: int, *, whole: bool) -> ClinicDocument:
+def _entry(subset: str, index: int, *, whole: bool, links: bool = False) -> ClinicDocument:
     """A disease's entry in the handbook: the findings of its picture, the most frequent first.
 
-    They are listed, or with `whole` each is in a sentence of its own.
+    They are listed, or with `whole` each is in a sentence of its own, which with `links` is about
+    the picture.
     """
     disease = clinic(subset).tables.diseases[index]
     findings = sorted(
@@ -434,23 +437,25 @@ def _entry(subset: str, index: int, *, whole: bool) -> ClinicDocument:
     )
     text = f"Findings: {', '.join(finding.name for finding in findings)}."
     if whole:
-        stated = (Triple(disease.name, relation(each), each.name) for each in findings)
-        text = " ".join(map(verbalise, stated))
+        about = {triple.tail: triple for triple in shown(subset, disease, links=links)}
+        text = " ".join(verbalise(about[each.name]) for each in findings)
     id = f"{subset.removesuffix(RENAMED)}-handbook-{index}"
     title = _capital(disease.name)
     return ClinicDocument(id, title, text, max(LEVELS), disease=disease.name, misleading=False)
 
 
-def _linked_entry(subset: str, index: int) -> ClinicDocument:
+def _linked_entry(subset: str, index: int, *, whole: bool) -> ClinicDocument:
     """Entry `index` of the linked handbook, which has two entries per disease.
 
-    Entry 2k lists the findings of disease k's picture, entry 2k + 1 says which disease has it.
+    Entry 2k has the findings of disease k's picture, entry 2k + 1 says which disease has it. With
+    `whole` both are in sentences.
     """
-    number, link = divmod(index, 2)
-    entry = _entry(subset, number, whole=False)
+    number, tie = divmod(index, 2)
+    entry = _entry(subset, number, whole=whole, links=True)
     pictured = _capital(picture(entry.disease))
-    if link:
-        return replace(entry, id=f"{entry.id}-link", text=f"Picture: {pictured}.")
+    if tie:
+        text = verbalise(link(entry.disease)) if whole else f"Picture: {pictured}."
+        return replace(entry, id=f"{entry.id}-link", text=text)
     return replace(entry, id=f"{entry.id}-picture", title=pictured)
 
 
@@ -463,11 +468,11 @@ def library(place: str, seed: int = 0) -> Sequence[ClinicDocument]:
     Raises UserError for a clinic that does not exist.
     """
     subset, options = place_of(place)
-    diseases = len(clinic(subset).tables.diseases)
+    diseases, whole = len(clinic(subset).tables.diseases), STATEMENTS in options
     if LINKED in options:
-        return Lazy(2 * diseases, partial(_linked_entry, subset))
+        return Lazy(2 * diseases, partial(_linked_entry, subset, whole=whole))
     if subset.endswith(RENAMED) and PAPERS not in options:
-        return Lazy(diseases, partial(_entry, subset, whole=STATEMENTS in options))
+        return Lazy(diseases, partial(_entry, subset, whole=whole))
     return Lazy(diseases * len(LEVELS), partial(_document, subset, seed))
 
 
@@ -491,7 +496,7 @@ class ClinicLibrary:
 
     @property
     def statements(self) -> Sequence[str]:
-        return statements(self._named)
+        return statements(self._named, links=self._linked)
 
     def documents(self, seed: int = 0) -> Sequence[Document]:
         return library(self.place, seed)
@@ -532,7 +537,8 @@ class ClinicLibrary:
     def references(self, case: Case) -> tuple[str, ...]:
         """What the graph says of the case's diagnosis and findings, in one text."""
         found = [fact.item for fact in case.all_facts]
-        steps = reference(self._named, in_marks(case, case.truth.diagnosis), found)
+        disease = in_marks(case, case.truth.diagnosis)
+        steps = reference(self._named, disease, found, links=self._linked)
         return (said(case, " ".join(map(verbalise, steps))),) if steps else ()
 
     @property

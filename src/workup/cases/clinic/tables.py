@@ -33,7 +33,7 @@ SUBSETS = ("xs", "s", "m", "full")
 RENAMED = "#renamed"  # ends the name of a clinic whose diseases bear marks in place of names
 # Options stand behind a renamed clinic's name, separated by commas.
 HELD_OUT, LINKED, PAPERS, STATEMENTS = OPTIONS = "held-out", "linked", "papers", "statements"
-HANDBOOKS = (LINKED, PAPERS, STATEMENTS)  # a library is one of them at most
+HANDBOOK = (LINKED, STATEMENTS)  # what a handbook can be, and papers are none
 PLACES = (*SUBSETS, *(f"{subset}{RENAMED}" for subset in SUBSETS))
 SEXES = ("female", "male")
 KINDS = {
@@ -153,10 +153,10 @@ def place(text: str) -> tuple[str, frozenset[str]]:
             f"{name} has more diseases than there are names for twice as many; type m{RENAMED},"
             f"{LINKED}"
         )
-    if len(kinds := [option for option in options if option in HANDBOOKS]) > 1:
+    if PAPERS in options and (kinds := [option for option in options if option in HANDBOOK]):
         raise UserError(
-            f"clinic:{text} would have {len(kinds)} libraries; type one of "
-            f"{', '.join(f'{name},{kind}' for kind in kinds)}"
+            f"clinic:{text} would have two libraries; type {name},{PAPERS} or "
+            f"{','.join((name, *kinds))}"
         )
     return name, frozenset(options)
 

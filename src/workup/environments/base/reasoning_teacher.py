@@ -18,13 +18,14 @@ import numpy as np
 from workup.core.case import Case, Passage, Source
 from workup.core.episode import DIAGNOSE, Completion, Message, Turn
 from workup.core.ports import Act, Demonstration, Doctor, Environment, Sampling
-from workup.core.text import THINK
+from workup.core.text import THINK, normalise
 from workup.environments.base.queries import (
     MOST_FINDINGS,
-    diagnoses_in,
     drawn_searches,
     known_findings,
+    names_in,
     need_diagnoses,
+    own_names,
     random_query,
     taught_diagnosis,
 )
@@ -40,8 +41,9 @@ class ReasoningTeaching:
     """Demonstrations: k ~ U{0 … max_turns − 1} searches with real answers, then the diagnosis.
 
     After each answer the thought repeats at most `repeated` statements of the documents: those
-    about a finding that the patient has. Where the documents make none that can be read exactly, it
-    says nothing. A query has at most `queried` findings.
+    about a finding that the patient has, and with links those that say which disease has a picture.
+    Where the documents make none that can be read exactly, it says nothing. A query has at most
+    `queried` findings.
     """
 
     grammar: SearchGrammar
@@ -89,7 +91,7 @@ class _ReasoningTeacher:
         read = [each for turn in past for each in turn.observation.passages or ()]
         lead = self.thought(case, past)
         if len(past) < self.searches:
-            named = diagnoses_in(read, source, case)
+            named = names_in(read, source, case)
             query = random_query(source, findings, named, self.rng, taught.queried)
             return Act((), Completion(lead + write(SEARCH, query)))
         diagnosis = taught_diagnosis(read, source, case, findings)
@@ -100,13 +102,16 @@ class _ReasoningTeacher:
         if not past:
             return f"<{THINK}>"
         findings = known_findings(self.source, case, self.teaching.grammar)
-        stated = _statements(past[-1].observation.passages or (), findings)
+        links = map(normalise, own_names(self.source, case).links)
+        stated = _statements(past[-1].observation.passages or (), findings, [*links])
         return "".join(islice(stated, self.teaching.repeated))
 
 
-def _statements(found: Sequence[Passage], findings: Sequence[str]) -> Iterator[str]:
-    """The statements about one of the findings, in the words of the documents."""
+def _statements(
+    found: Sequence[Passage], findings: Sequence[str], links: Sequence[str]
+) -> Iterator[str]:
+    """The statements about a finding or on whose link it is, in the words of the documents."""
     documents = "\n".join(passage.whole for passage in found)
     for said, statement in ExactStatements().stated(documents):
-        if statement.tail in findings or statement.head in findings:
+        if statement.tail in (*findings, *links) or statement.head in findings:
             yield f"{said}; "

@@ -1,14 +1,13 @@
 """How strong is the evidence of a document (Med-R³, MR-6, Fig. 5)? Levels from 1 to 6.
 
 1 systematic review or meta-analysis, 2 randomised trial, 3 cohort study, 4 case-control study, 5
-case series or report, 6 background or expert opinion. A document's own publication type decides
-where it has one (`level_of`); otherwise a language model does.
+case series or report, 6 background or expert opinion. A language model says it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from workup.core.case import Passage
@@ -18,38 +17,6 @@ from workup.roles.fence import clean
 from workup.roles.judges.assessor import Rubric, consult
 
 LONGEST_DOCUMENT = 4_000  # characters that the model reads
-
-PUBLICATION_TYPES: Mapping[str, int] = {
-    "meta-analysis": 1,
-    "network meta-analysis": 1,
-    "systematic review": 1,
-    "randomized controlled trial": 2,
-    "equivalence trial": 2,
-    "pragmatic clinical trial": 2,
-    "cohort study": 3,
-    "cohort studies": 3,
-    "observational study": 3,
-    "case-control study": 4,
-    "case-control studies": 4,
-    "case reports": 5,
-    "case series": 5,
-    "review": 6,
-    "editorial": 6,
-    "comment": 6,
-    "guideline": 6,
-    "practice guideline": 6,
-}
-"""Publication type, as MEDLINE writes it, in lower case → level.
-
-A narrative review and a guideline say what experts hold, which is level 6 here: the paper has no
-level of its own for them.
-"""
-
-
-def level_of(types: Sequence[str]) -> int | None:
-    """The best level among a document's publication types; None if none of them says any."""
-    known = [PUBLICATION_TYPES.get(each.strip().casefold()) for each in types]
-    return min((each for each in known if each is not None), default=None)
 
 
 class LevelJudge(Protocol):
