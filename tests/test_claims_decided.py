@@ -256,7 +256,7 @@ def test_a_figure_of_the_whole_run_is_compared_by_seed() -> None:
     above = finding(claim(**of_run, than=1.0), every)
     assert above.difference == by_seed([0.0, 1.5, None, 3.0])
     untold = finding(claim(**of_run, than="a"), every[2:3])
-    assert (untold.verdict, untold.reason) == ("not run", "no step logged it")
+    assert (untold.verdict, untold.reason) == ("could not show it", "a: no step logged it")
     page = verdicts(found)
     assert page.as_json()["claims"][0]["compared"] == "rise of reward in 100 steps: a − b"
     assert "+1.67" in str(page.tables()[0].rows)
@@ -279,6 +279,17 @@ def test_figures_of_a_run_are_numpys(drawn: list[int]) -> None:
         both = np.corrcoef([k % 3 for k in steps], heights)[0, 1]
         assert figure("correlation", curve, [], "part p") == pytest.approx(both, abs=1e-9)
     assert "has no slope" in str(figure("slope", curve, [], "part q"))
+
+
+@pytest.mark.parametrize(("level", "told"), [(0.0, ".00"), (0.01, ".01"), (0.998, "1.00")])
+def test_a_share_at_its_end_is_steady_for_another_reason(level: float, told: str) -> None:
+    noisy = [{"accuracy": level + sign * 1e-3} for sign in (1, -1)] * 10
+    reason = f"accuracy ends at {told}, where it cannot vary"
+    assert figure("late deviation", Curve("a", noisy), [], "accuracy") == reason
+    away = [{"accuracy": 0.03 + sign * 1e-3} for sign in (1, -1)] * 10
+    assert isinstance(figure("late deviation", Curve("a", away), [], "accuracy"), float)
+    paid = [{"accuracy": 0, "reward": level + sign} for sign in (1e-3, -1e-3)] * 10
+    assert isinstance(figure("late deviation", Curve("a", paid), [], "reward"), float)
 
 
 def test_the_lead_of_a_share_is_that_of_the_regression() -> None:

@@ -185,6 +185,10 @@ def _figures(
     return {(name, of): figure(name, curve, outcomes, of) for name, of in wanted}
 
 
+class _NoFigureError(UserError):
+    """Every run of an arm lacks the figure that a claim compares."""
+
+
 def _outcomes(run: Run, place: str, elsewhere: Mapping[str, Path]) -> Sequence[Outcome]:
     """The outcomes of a doctor of the run, or of its policy in a further evaluation."""
     if place not in elsewhere:
@@ -206,6 +210,8 @@ def finding(claim: Claim, runs: Iterable[Ended], untried: Untried | None = None)
         arms.setdefault(run.arm, {})[run.seed] = run
     try:
         sides = [_side(claim, side, measure, arms) for side, measure in _measured(claim)]
+    except _NoFigureError as error:
+        return ClaimFinding(claim, CANNOT, reason=str(error))
     except UserError as error:
         return ClaimFinding(claim, NOT_RUN, reason=str(error))
     seeds = [seed for seed in sides[0] if seed in sides[1]]
@@ -292,7 +298,7 @@ def _one(
         found = {seed: run.figures[claim.of_run, measure] for seed, run in runs.items()}
         problems = [each for each in found.values() if isinstance(each, str)]
         if problems and len(problems) == len(found):
-            raise UserError(problems[0])
+            raise _NoFigureError(f"{of.arm}: {problems[0]}")
         return {seed: None if each in problems else each for seed, each in found.items()}
     played = {seed: run for seed, run in runs.items() if run.outcomes[of.place][measure][1]}
     if runs and not played:

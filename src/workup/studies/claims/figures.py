@@ -10,12 +10,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from workup.metrics.known import metric
 from workup.report import dynamics, regression
 from workup.report.curves import Curve
 from workup.runs import Outcome
+from workup.runs.words import number
 
 # A rise of .001 a step is written as .1 in 100 steps, a deviation of .06 as 6 hundredths.
 PER = 100
+EDGE = 0.02
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,16 @@ def fit(curve: Curve, _: Sequence[Outcome], name: str) -> float:
     return _trend(curve, name).r2
 
 
-def late_deviation(curve: Curve, _: Sequence[Outcome], name: str) -> float:
-    """The standard deviation over the last 30 % of the logged steps, × 100 (C-MIG, Table 9)."""
-    return PER * _trend(curve, name).std
+def late_deviation(curve: Curve, _: Sequence[Outcome], name: str) -> float | str:
+    """The standard deviation over the last 30 % of the logged steps, × 100 (C-MIG, Table 9).
+
+    A share that ends within EDGE of 0 or 1 has none: it cannot vary there. Example: a policy that
+    has given up searching is right in .00, which is steady and says nothing of its training.
+    """
+    trend = _trend(curve, name)
+    if metric(name).share and not EDGE <= trend.late_mean <= 1 - EDGE:
+        return f"{name} ends at {number(name, trend.late_mean)}, where it cannot vary"
+    return PER * trend.std
 
 
 def correlation(curve: Curve, _: Sequence[Outcome], name: str) -> float:
