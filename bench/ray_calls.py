@@ -29,7 +29,7 @@ def main() -> None:
         async def generate(self, prompt: list[int]) -> dict[str, Any]:
             return {"ids": prompt[:COMPLETION], "logprobs": [-1.0] * COMPLETION}
 
-    router, server = Router.remote(), Server.remote()
+    router, server = Router.remote(), Server.remote()  # type: ignore[attr-defined]  # ray adds it
 
     async def several(number: int) -> None:
         limit = asyncio.Semaphore(AT_ONCE)

@@ -20,6 +20,7 @@ from transformers import DynamicCache, GenerationConfig
 
 from bench.figures import Figure, race
 from bench.ward import EPISODES, MAX_TOKENS, TURNS, Ward
+from workup.core.episode import Episode
 from workup.environments.consultation import Consultation
 from workup.rl.rollout import Play, TokenDoctor, ToPlay, play_all
 
@@ -73,7 +74,9 @@ def ours(ward: Ward) -> Transcripts:
     ward.policy.refresh()
     jobs = [ToPlay(case, key) for key, case in enumerate(ward.cases)]
     play = Play(temperature=1.0, max_tokens=MAX_TOKENS)
-    episodes = asyncio.run(play_all(jobs, ward.environment, TokenDoctor(ward.policy), play))
+    episodes: list[Episode] = asyncio.run(
+        play_all(jobs, ward.environment, TokenDoctor(ward.policy), play)
+    )
     return [
         [i for turn in e.turns for i in (*turn.prompt_tokens, *turn.completion.tokens)]
         for e in episodes

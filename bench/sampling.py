@@ -31,7 +31,7 @@ from workup.core.episode import Message
 from workup.core.ports import Policy, Sampling
 from workup.models import samplers
 from workup.models.samplers import How
-from workup.models.samplers.local import LocalModel
+from workup.models.samplers.local import LocalModel, follow
 from workup.models.weights import load
 
 CASES, GROUPS, GROUP = 16, 2, 8
@@ -141,7 +141,7 @@ def contestants(
     if find_spec("vllm") is None:
         print("vllm is not installed (make .venv/.vllm): left out")
     else:
-        far = samplers.load("vllm").follow(model, tokenizer, how)
+        far: Any = samplers.load("vllm").follow(model, tokenizer, how)
         far.eos = frozenset()
         found["vllm"] = (far, lambda told: sampled(far, told))
     return found | {"generate()": (None, lambda told: generated(local, told))}
@@ -151,7 +151,7 @@ def measure(file: Path | None = None) -> list[Figure]:
     torch.set_num_threads(1)
     model, tokenizer = load("smollm2")
     model.generation_config.eos_token_id = None
-    local = LocalModel(samplers.load("local").follow(model, tokenizer, How(concurrency=CASES)))
+    local = LocalModel(follow(model, tokenizer, How(concurrency=CASES)))
     local.policy.eos = frozenset()
     many = texts(file)
     settings = {

@@ -178,7 +178,8 @@ class Server:
 
     def _iterate(self) -> None:
         work, m, decoding = self.work, self.work.machine, len(self.under_way)
-        computed, admitted = 0, []
+        computed = 0
+        admitted: list[Request] = []
         while self.waiting and decoding + len(admitted) < work.running:
             if computed and computed + self.waiting[0].new > work.chunk:
                 break

@@ -14,6 +14,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -34,8 +35,10 @@ from workup.core.episode import (
     Score,
     Turn,
 )
+from workup.retrieval.connections import listening
 from workup.runs import Record, Run
 from workup.runs.packed import PER_BLOCK
+from workup.runs.store import EpisodeStore
 from workup.viewer import app, opened
 from workup.viewer.asking import ListQuery
 from workup.viewer.columns import FIXED
@@ -156,10 +159,15 @@ def _scans(path: Path) -> list[Figure]:
     ]
     figures = []
     for name, work, query, target in scans:
-        own = _seconds(lambda query=query: sum(1 for _ in columns.store.query(query)))
+        own = _seconds(partial(_counted, columns.store, query))
         ours = _seconds(work)
         figures.append(Figure(f"viewer: {name}", ours, own, "s", ours / own, target, False))
     return figures
+
+
+def _counted(store: EpisodeStore, query: str) -> int:
+    """How many rows the query has, each of them read."""
+    return sum(1 for _ in store.query(query))
 
 
 def _first(path: Path) -> float:
@@ -171,9 +179,7 @@ def _first(path: Path) -> float:
 def _pages(shown: dict[str, ShownRun]) -> dict[str, float]:
     def timed(client: httpx2.Client) -> dict[str, float]:
         return {
-            name: statistics.median(
-                _seconds(lambda query=query: _got(client, query)) for _ in range(ROUNDS)
-            )
+            name: statistics.median(_seconds(partial(_got, client, query)) for _ in range(ROUNDS))
             for name, query in FILTERS.items()
         }
 
@@ -186,7 +192,7 @@ def _got(client: httpx2.Client, query: dict[str, str]) -> None:
 
 
 def _served(shown: dict[str, ShownRun], work: Callable[[httpx2.Client], T]) -> T:
-    with app.listening("127.0.0.1", 0) as sock:
+    with listening("127.0.0.1", 0) as sock:
         port = sock.getsockname()[1]
         gate = Gate({"token": ""}, port, {"localhost"})
         server = app.server(gate.guarded(app.application(shown)))

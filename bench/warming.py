@@ -10,7 +10,7 @@ making of its demonstrations, beside `craft`'s in the same clinic.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -58,7 +58,7 @@ class WarmStart:
         settings = EngineSettings(micro_batch=WHOLE, sft=plan.settings.sft)
         self.engine = TrlEngine(self.policy, settings, folder, on_step=self._end)
 
-    def _end(self, step: int, update: dict[str, float]) -> None:
+    def _end(self, step: int, update: Mapping[str, float]) -> None:
         self.ends.append(time.process_time())
         self.losses.append(update["loss"])
 

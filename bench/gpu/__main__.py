@@ -39,11 +39,10 @@ from workup.core.episode import Message, Sample
 from workup.core.ports import Policy, Sampling
 from workup.engines.settings import EngineSettings, LoraSettings
 from workup.engines.trl.engine import TrlEngine
-from workup.methods.promed.shapley import answer_game
-from workup.models import samplers
+from workup.methods.promed.shapley import ShapleySettings, answer_game, estimate
 from workup.models.local import LocalPolicy
 from workup.models.passes import Passes
-from workup.models.samplers import How
+from workup.models.samplers import How, local
 from workup.models.samplers.local import LocalModel
 from workup.models.scorer import LocalScorer
 
@@ -144,9 +143,7 @@ def untrained(size: Size, device: str, dtype: str) -> LocalModel:
     with torch.device(device):
         model = LlamaForCausalLM(config).to(getattr(torch, dtype)).eval()
     model.generation_config.eos_token_id = None
-    made = LocalModel(
-        samplers.load("local").follow(model, tokens(size.vocabulary), How(concurrency=128))
-    )
+    made = LocalModel(local.follow(model, tokens(size.vocabulary), How(concurrency=128)))
     made.policy.eos = frozenset()
     return made
 
@@ -284,7 +281,7 @@ def step(size: Size, device: str) -> dict[str, Any]:
 
 async def worth(scorer: LocalScorer, request: Any, lines: list[str]) -> None:
     game = answer_game(scorer, request, lines, "permutation")
-    await shapley.estimate(game, len(lines), shapley.ShapleySettings(epsilon=0), [0])
+    await estimate(game, len(lines), ShapleySettings(epsilon=0), [0])
 
 
 def settings_of(size: Size, device: str) -> EngineSettings:

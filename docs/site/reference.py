@@ -314,7 +314,7 @@ def _usage(name: str, command: Any) -> Iterator[str]:
 
 
 def _argument(each: Any) -> str:
-    shown = each.metavar or each.name.upper()
+    shown: str = each.metavar or each.name.upper()
     if each.required:
         return shown + "..." * (each.nargs == -1 and not each.metavar)
     return shown if shown.startswith("[") else f"[{shown}]"

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import ByteSize, TypeAdapter
 
 from workup.cli.common import group
 from workup.core.errors import UserError, unknown
-from workup.runs import words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,6 +66,7 @@ def prune(
 ) -> None:
     """Take answers out, those unused for longest first. The ledger keeps what was paid."""
     from workup.roles import upkeep
+    from workup.runs.words import size
 
     if older is larger is role is model is None:
         raise UserError(
@@ -76,8 +75,8 @@ def prune(
     limit = None if larger is None else _size(larger)
     which = upkeep.Which(role, model, _seconds(older) if older else 0.0)
     with _opened(cache) as replies:
-        count, size = upkeep.prune(replies, which, limit, dry=dry)
-    print(f"{'would take' if dry else 'took'} out {_answers(count)}, {words.size(size)}")
+        count, taken = upkeep.prune(replies, which, limit, dry=dry)
+    print(f"{'would take' if dry else 'took'} out {_answers(count)}, {size(taken)}")
 
 
 @app.command()
@@ -152,6 +151,7 @@ def _show_all(replies: Replies, console: Console) -> None:
     from rich.text import Text
 
     from workup.roles import upkeep
+    from workup.runs.words import size
 
     table = Table("role", "model", box=None, pad_edge=False, header_style="bold")
     for name in ("answers", "size", "since", "last used"):
@@ -162,14 +162,14 @@ def _show_all(replies: Replies, console: Console) -> None:
             Text(shelf.role),
             Text(shelf.model),
             f"{shelf.entries:,}",
-            words.size(shelf.size),
+            size(shelf.size),
             _date(shelf.created)[:10],
             _date(shelf.used)[:10],
         )
     console.print(table)
-    entries, size = sum(shelf.entries for shelf in shelves), sum(shelf.size for shelf in shelves)
+    entries, whole = sum(shelf.entries for shelf in shelves), sum(shelf.size for shelf in shelves)
     console.print(
-        f"{replies.path}: {_answers(entries)}, {words.size(size)}", soft_wrap=True, markup=False
+        f"{replies.path}: {_answers(entries)}, {size(whole)}", soft_wrap=True, markup=False
     )
 
 
@@ -270,6 +270,8 @@ def _seconds(text: str) -> float:
 
 
 def _size(text: str) -> int:
+    from pydantic import ByteSize, TypeAdapter
+
     if not re.fullmatch(r"\d{1,9}(\.\d{1,9})? ?[KMGT]?B", text.strip(), re.IGNORECASE):
         raise UserError(f"--larger {text}: a number and B, KB, MB, GB or TB, for example 2GB")
     return TypeAdapter(ByteSize).validate_python(text.strip())
