@@ -190,13 +190,12 @@ def _level(doctor: str, entry: Mapping[str, Any], name: str) -> str:
 
 
 def _verdicts(found: Mapping[str, Any]) -> str:
+    """The claims that have a figure as a table, then the others with their reason."""
     rows = []
     for each in found["claims"]:
-        name, gap = each["written_as"], each["difference"]
+        name, gap, expected = each["written_as"], each["difference"], each["expected"]
         if gap is None:
-            rows.append([f"{each['says']} ({each['place']})", *_without(each)])
             continue
-        expected = each["expected"]
         rows.append(
             [
                 f"{each['says']} ({each['place']})",
@@ -214,11 +213,22 @@ def _verdicts(found: Mapping[str, Any]) -> str:
         *("claim", "verdict", "compared", "difference", "detectable", "in the paper"),
         *("seeds", "still rising", "adjusted p"),
     ]
-    return f"{_markdown(headings, rows, words=3)}\n\n{_by(found)[0].upper()}{_by(found)[1:]}."
+    made = f"{_by(found)[0].upper()}{_by(found)[1:]}."
+    return "\n\n".join([_markdown(headings, rows, words=3), made, *_without(found["claims"])])
 
 
-def _without(claim: Mapping[str, Any]) -> list[str]:
-    return [claim["verdict"], claim["reason"], *[DASH] * 6]
+def _without(claims: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The claims without a figure, those of one verdict and reason together."""
+    told: dict[tuple[str, str], list[str]] = {}
+    for each in claims:
+        if each["difference"] is None:
+            whose = told.setdefault((each["verdict"], each["reason"]), [])
+            whose.append(f"{each['says']} ({each['place']})")
+    lines = [
+        f"- **{verdict}**, {reason}:\n" + "\n".join(f"  - {said}" for said in says)
+        for (verdict, reason), says in told.items()
+    ]
+    return ["Claims without a figure:\n\n" + "\n".join(lines)] if lines else []
 
 
 def _arms(found: Mapping[str, Any]) -> str:
