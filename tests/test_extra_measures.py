@@ -246,7 +246,7 @@ def test_emb_has_a_threshold_and_embeds_each_name_once() -> None:
 def test_names_and_what_is_wrong_with_them() -> None:
     assert names() == [
         *("actions", "bleu", "differential", "emb", "informed", "judges", "kg", "length"),
-        *("places", "plausible", "ranked", "results", "rouge", "safety"),
+        *("places", "plausible", "ranked", "ranker", "results", "rouge", "safety"),
     ]
     with pytest.raises(UserError, match="Did you mean 'rouge'"):
         open_measures(["rogue"], [])

@@ -16,14 +16,16 @@ from command_line import Call
 from hpo_world import ROWS, patient, patients, release
 
 import workup
+from workup import environments
 from workup.cases import open_source
 from workup.cases.publications import publications
 from workup.core.case import Case, Source
-from workup.core.episode import Action, Completion, Message, Observation, Turn
-from workup.core.errors import UserError
+from workup.core.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
+from workup.core.errors import UserError, WorkupError
 from workup.core.ports import Doctor, Environment, Sampling
 from workup.environments import evidence, inquiry, library
 from workup.environments.base import rankers
+from workup.metrics.extra import MeasuredWorld, open_measures
 from workup.retrieval.hpo import CHANCE, RATIO, SIMILAR, WORDS, rankings
 from workup.retrieval.hpo.library import build
 from workup.retrieval.hpo.rankings import Rankings
@@ -108,6 +110,34 @@ def test_they_name_what_the_study_ranks_first(
             assert (said(first, one, case) == (truth,)) == (rank == 1)
             order = said(all_ten, ten, case)
             assert (order.index(truth) + 1 if truth in order else 0) == rank
+
+
+def test_a_ranker_reads_what_was_found(folder: Path, index: Path, spec: str) -> None:
+    """The measure has the truth where the study ranks it, whatever was answered."""
+    source = open_source(spec)
+    whole = described(source, index)
+    (measure,) = open_measures([f"ranker:{folder}"], [], world=MeasuredWorld(source, whole))
+    untold = MeasuredWorld(source, described(source, index, told="presentation"))
+    (asked,) = open_measures([f"ranker:{folder}"], [], world=untold)
+    cases, less = {case.id: case for case in source.test}, 0
+    for id, placed in ranks(source, folder, 0).items():
+        nothing = Episode(cases[id], (), (), Ending.OUT_OF_TURNS)
+        found = asyncio.run(measure(nothing, False))
+        rank = placed[RATIO].exact
+        assert found == {f"ranker_{k}": float(0 < rank <= k) for k in (1, 3, 10)}
+        less += asyncio.run(asked(nothing, False)) != found
+    assert less  # one finding tells less than the whole record
+
+
+def test_a_ranker_needs_terms_and_a_release(tmp_path: Path) -> None:
+    source = open_source("clinic:xs")
+    module = environments.load("consultation")
+    world = module.open(source, module.Settings())
+    (measure,) = open_measures(["ranker"], [], world=MeasuredWorld(source, world))
+    found = asyncio.run(measure(Episode(source.test[0], (), (), Ending.OUT_OF_TURNS), True))
+    assert set(found.values()) == {None}
+    with pytest.raises(WorkupError, match="nowhere"):
+        open_measures([f"ranker:{tmp_path / 'nowhere'}"], [], world=MeasuredWorld(source, world))
 
 
 def test_their_table_agrees_with_the_study(
