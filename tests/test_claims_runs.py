@@ -559,11 +559,19 @@ def test_a_run_waits_for_the_warm_start_of_its_kin() -> None:
     assert queue.following(jobs[1:2]) == 0
 
 
+def test_set_ups_of_the_same_words_share_their_warm_starts() -> None:
+    """A check of the second one waits for that of the first, instead of training it once more."""
+    plan = ClaimsPlan(claims.read("medr3"), "tiny", Path("runs"), 3, first=1)
+    stages, components, evidence = (plan.checks(name)[0].kin for name in plan.setups)
+    assert stages == components == plan.run("components", "no-logical", 1).kin != evidence
+    assert plan.run("stages", "staged", 2).kin != stages
+
+
 def test_no_run_begins_that_would_not_end_in_time() -> None:
     now = [1000.0]
     queue = Queue(1, 100.0, clock=lambda: now[0])
     assert queue.has_time()
-    queue._lengths = [50.0, 70.0]
+    queue.took = {ClaimRun(Path(name), (), ""): took for name, took in (("a", 50.0), ("b", 70.0))}
     now[0] += 40
     assert queue.has_time()
     now[0] += 1

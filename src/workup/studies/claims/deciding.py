@@ -180,7 +180,7 @@ class Deciding:
             return
         left = self.left()
         after = f"  about {duration(left)} left" if left else ""
-        self.console.print(f"{job.name}  {duration(job.seconds or 0)}{after}", markup=False)
+        self.console.print(f"{job.name}  {duration(self.queue.took[job])}{after}", markup=False)
 
     def left(self) -> float:
         """Seconds that the runs of the plan will probably still take; 0 if nobody knows."""

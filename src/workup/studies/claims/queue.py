@@ -58,12 +58,6 @@ class ClaimRun:
     def ended(self) -> bool:
         return summary_of(self.out) is not None
 
-    @property
-    def seconds(self) -> float | None:
-        """What the run took; None while it has not ended."""
-        found = summary_of(self.out)
-        return None if found is None else float(found["seconds"])
-
     def refuse_another(self) -> None:
         """Raises UserError where the folder has a run that was begun with other words.
 
@@ -145,16 +139,18 @@ class Queue:
     """Starts jobs as they come, `workers` at once, and tells of each that has ended.
 
     `budget` is in seconds, None for no end: no run is begun that would not end within it, as far as
-    the mean of those that have ended tells. `failed` has the reason of every job that failed.
+    the mean of those that have ended tells. `failed` has the reason of every job that failed,
+    `took` the seconds by the clock of every other one that ended here, evaluations included.
     """
 
     workers: int
     budget: float | None = None
     failed: dict[ClaimRun, str] = field(default_factory=dict)
+    took: dict[ClaimRun, float] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     began: float = field(init=False)
     _running: dict[ClaimRun, subprocess.Popen[bytes]] = field(default_factory=dict)
-    _lengths: list[float] = field(default_factory=list)
+    _since: dict[ClaimRun, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.began = self.clock()
@@ -186,7 +182,7 @@ class Queue:
     @property
     def length(self) -> float:
         """The mean time of a run, in seconds; 0 before the first has ended."""
-        return fmean(self._lengths) if self._lengths else 0.0
+        return fmean(self.took.values()) if self.took else 0.0
 
     def has_time(self) -> bool:
         """Whether one more run would probably end within the budget."""
@@ -199,6 +195,7 @@ class Queue:
 
     def _start(self, job: ClaimRun) -> None:
         job.out.parent.mkdir(parents=True, exist_ok=True)
+        self._since[job] = self.clock()
         with job.log.open("ab") as log:
             self._running[job] = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, *job.command()],
@@ -214,13 +211,12 @@ class Queue:
                 continue
             del self._running[job]
             try:
-                seconds = job.seconds
+                if job.ended:
+                    self.took[job] = self.clock() - self._since[job]
+                else:
+                    self.failed[job] = job.why()
             except (UserError, DamagedError) as error:
-                seconds, self.failed[job] = None, str(error)
-            if seconds is not None:
-                self._lengths.append(seconds)
-            else:
-                self.failed.setdefault(job, job.why())
+                self.failed[job] = str(error)
             yield job
 
     def _stop(self) -> None:

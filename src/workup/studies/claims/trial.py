@@ -89,7 +89,7 @@ class ClaimsPlan:
             return None
         out = self.folder / setup / (f"{START}-{self.first}" if self.first else START)
         typed = (*shlex.split(words), f"seed={self.first}", *self.more, "steps=0")
-        return ClaimRun(out, typed, f"{setup} {START}")
+        return ClaimRun(out, typed, START + words)
 
     def jobs(self, setup: str, seeds: Sequence[int]) -> list[ClaimRun]:
         """Seed by seed, the arms of a set-up."""
@@ -105,7 +105,7 @@ class ClaimsPlan:
         """One arm with one seed: the run of the first set-up that trains just this."""
         owner, name = self._owners[setup, arm]
         out = self.folder / owner / f"{name}-{seed}"
-        return ClaimRun(out, self.words(owner, name, seed), f"{owner} {seed}")
+        return ClaimRun(out, self.words(owner, name, seed), self._kin(owner, seed))
 
     @cached_property
     def _owners(self) -> Mapping[tuple[str, str], tuple[str, str]]:
@@ -126,6 +126,10 @@ class ClaimsPlan:
         folders = (each for each in out.parent.glob(f"{own}*") if each.is_dir())
         seeds = (each.name.removeprefix(own) for each in folders)
         return sorted(int(seed) for seed in seeds if seed.isascii() and seed.isdecimal())
+
+    def _kin(self, setup: str, seed: int) -> str:
+        """Set-ups of the same words have the same warm starts."""
+        return f"{self.paper.setups[setup].scales[self.scale].words} {seed}"
 
     def checked(self, setup: str) -> set[int]:
         """The first seeds whose checks of this set-up have a folder, of which some may be older."""
@@ -171,7 +175,7 @@ class ClaimsPlan:
             ClaimRun(
                 self._check(setup, arm),
                 checks.words(self.words(setup, arm, self.first)),
-                f"{setup} {self.first}",
+                self._kin(setup, self.first),
             )
             for arm in self.paper.setups[setup].tried
         ]
