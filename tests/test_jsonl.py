@@ -262,6 +262,19 @@ def test_bad_utf8_is_placed(tmp_path: Path) -> None:
     assert caught.value.line == 2
 
 
+@pytest.mark.parametrize("depth", [99, 100, 254, 5_000])
+def test_what_is_nested_too_deep_for_a_writer_is_refused(tmp_path: Path, depth: int) -> None:
+    inner = "[" * (depth - 1) + "]" * (depth - 1)  # within one object
+    line = f'{{"id":"a","presentation":"x","truth":{{"diagnosis":"flu","extra":{{"k":{inner}}}}}}}'
+    (file := tmp_path / "c.jsonl").write_text(line)
+    if depth <= 100:
+        assert line_of(open_source(f"jsonl:{file}#all").test[0])
+    else:
+        with pytest.raises(CaseError, match="deep") as caught:
+            open_source(f"jsonl:{file}#all")
+        assert len(str(caught.value)) < 400
+
+
 def test_windows_files_read_the_same(tmp_path: Path) -> None:
     lines = [json.dumps({**LINE, "id": str(i)}) for i in range(20)]
     path = file(tmp_path, *lines)

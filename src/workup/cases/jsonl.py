@@ -21,6 +21,7 @@ from typing import Annotated, Any
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
@@ -61,11 +62,27 @@ Trimmed = Annotated[str, AfterValidator(str.strip)]
 Term = Annotated[Name, AfterValidator(str.strip)]
 Entity = Annotated[Name, Field(max_length=LONGEST_ENTITY)]
 _CASES = TypeAdapter(Case)  # the fields of a line are those of a case
+DEEPEST = 100  # levels of what a case holds for somebody else
 _PHRASES = 5_000  # a file with more distinct findings than this is free text to a tiny policy
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _shallow(value: Any) -> Any:
+    """The value. Raises ValueError where it is nested deeper than DEEPEST: nothing could write it."""
+    level, inner = 0, [value] if isinstance(value, dict | list) else []
+    while inner:
+        if level == DEEPEST:
+            raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+        boxes = (each.values() if isinstance(each, dict) else each for each in inner)
+        inner = [each for box in boxes for each in box if isinstance(each, dict | list)]
+        level += 1
+    return value
+
+
+Shallow = Annotated[JsonValue, BeforeValidator(_shallow)]
 
 
 class FactLine(_Strict):
@@ -98,7 +115,7 @@ class TruthLine(_Strict):
     record: str = ""
     references: list[str] = []
     graphs: list[Annotated[list[StatementLine], Field(max_length=MOST_STATEMENTS)]] = []
-    extra: JsonValue = None
+    extra: Shallow = None
 
     @field_validator("graphs")
     @classmethod
@@ -124,7 +141,7 @@ class ProvenanceLine(_Strict):
     model: Name
     version: Name
     date: Name
-    detail: JsonValue = None
+    detail: Shallow = None
 
 
 class CaseLine(_Strict):
