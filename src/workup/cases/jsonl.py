@@ -71,7 +71,7 @@ class _Strict(BaseModel):
 
 
 def _shallow(value: Any) -> Any:
-    """The value. Raises ValueError where it is nested deeper than DEEPEST: nothing could write it."""
+    """The value. Raises ValueError where it is nested too deep for a writer."""
     level, inner = 0, [value] if isinstance(value, dict | list) else []
     while inner:
         if level == DEEPEST:
