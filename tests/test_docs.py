@@ -391,6 +391,11 @@ def test_the_example_environment_refuses_and_trains_from_outside(extended: Path)
         False,
         False,
     ]
+    plain, troubled = (opened(load("outcome"), **own, dose=dose, closed=True) for dose in (0, 1))
+    consulted = opened(load("outcome"), dose=1, closed=True)
+    script = Script("<ask>fever</ask>", "<ask>shoe size</ask>", "<diagnose>Flu</diagnose>")
+    one, two, three = (play(script, each, CASES[2]) for each in (plain, troubled, consulted))
+    assert one.turns != two.turns == three.turns, "a setting of the consultation has no effect"
     own["granted"] = 2
     run = workup.train("outcome", cases="clinic:xs", out="run", environment=own, **SMALL)
     assert run.config["environment"]["granted"] == 2

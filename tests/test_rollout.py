@@ -76,6 +76,19 @@ def test_who_never_diagnoses_runs_out_of_turns() -> None:
     )
 
 
+def test_who_is_stopped_at_a_question_has_not_diagnosed() -> None:
+    """An environment that ends the episode itself, as one that grants few questions."""
+
+    class Impatient(Consultation):
+        async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
+            return replace(await super().answer(case, past, action), done=len(past) == 1)
+
+    world = Impatient(SOURCE.items, SOURCE.diagnoses, 10)
+    script = Script("<ask>fever</ask>", "<ask>cough</ask>", "<diagnose>Flu</diagnose>")
+    episode = played(script, environment=world)
+    assert (episode.ending, len(episode.turns), episode.answer) == (Ending.OUT_OF_TURNS, 2, ())
+
+
 def test_a_diagnosis_in_the_last_turn_counts() -> None:
     assert (
         played(Script(*["<ask>fever</ask>"] * 3, "<diagnose>Flu</diagnose>")).ending

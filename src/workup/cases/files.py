@@ -94,7 +94,7 @@ def existing(place: str) -> Path:
     Raises UserError, with the nearest neighbour, if it does not exist.
     """
     if not place:
-        raise UserError("a path is missing after the colon, as in 'ddxplus:FOLDER'.")
+        raise UserError("a path is missing after the colon, as in 'jsonl:cases.jsonl'.")
     try:
         path = Path(place).expanduser()
         if path.exists():

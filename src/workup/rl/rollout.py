@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from workup.core.case import Case
 from workup.core.draws import seed_key
-from workup.core.episode import Action, Ending, Episode, Message, Observation, Turn
+from workup.core.episode import DIAGNOSE, Action, Ending, Episode, Message, Observation, Turn
 from workup.core.errors import RolloutError, UserError, WorkupError
 from workup.core.ports import Act, Doctor, Environment, Policy, Sampling
 
@@ -108,12 +108,15 @@ async def rollout(
 
 
 def ended(case: Case, opening: tuple[Message, ...], past: Sequence[Turn], last: Turn) -> Episode:
-    """The episode that the turn `last` ended, by its diagnosis or by the token limit.
+    """The episode that the turn `last` ended: by its diagnosis, by the token limit, or otherwise.
 
-    A completion without room for any text is not a turn. Raises RolloutError if no turn is left.
+    An environment that ends an episode at another action has no further turn for it. A completion
+    without room for any text is not a turn. Raises RolloutError if no turn is left.
     """
     if not last.completion.truncated:
-        return Episode(case, opening, (*past, last), Ending.DIAGNOSED)
+        diagnosed = last.action.kind == DIAGNOSE
+        ending = Ending.DIAGNOSED if diagnosed else Ending.OUT_OF_TURNS
+        return Episode(case, opening, (*past, last), ending)
     turns = (*past, last) if last.completion.text or last.completion.tokens else tuple(past)
     if not turns:
         raise RolloutError("the opening leaves no room for a single token in the policy's context")
