@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from workup.core.case import Case, Fact, Source
+from workup.core.case import Case, Source
 
 _SAMPLE = 1_000  # cases read for a distribution that no index knows
 _TOP, _BAR = 12, 24
@@ -127,6 +127,14 @@ def _whole(case: Case) -> list[str | Text]:
         (truth.diagnosis, "bold"),
         (f" ({names})" if names else "", "dim"),
     )
+    facts = (
+        Text.assemble(
+            "    ",
+            ("·" if fact.weight is None else str(fact.weight), _COLOURS[fact.weight]),
+            f" {fact.text}",
+        )
+        for fact in sorted(truth.facts, key=lambda fact: -(fact.weight or 0))
+    )
     return [
         "",
         Text.assemble((case.id, "bold"), f" · {case.category}" if case.category else ""),
@@ -134,13 +142,8 @@ def _whole(case: Case) -> list[str | Text]:
         *([_indented(case.question)] if case.question else []),
         *(f"    – {option}" for option in case.options),
         hidden,
-        *(_fact(fact) for fact in sorted(truth.facts, key=lambda fact: -(fact.weight or 0))),
+        *facts,
     ]
-
-
-def _fact(fact: Fact) -> Text:
-    mark = "·" if fact.weight is None else str(fact.weight)
-    return Text.assemble("    ", (mark, _COLOURS[fact.weight]), f" {fact.text}")
 
 
 def show(source: Source, console: Console, *, n: int = 2, seed: int = 0) -> None:
