@@ -88,6 +88,7 @@ def _write(source: Path, draft: Path) -> None:
     """A model folder with the weights of a GGUF file. Raises OSError when the disk refuses."""
     import torch
     from safetensors import SafetensorError
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     place: dict[str, Any] = {"gguf_file": source.name, "local_files_only": True}
@@ -102,18 +103,10 @@ def _write(source: Path, draft: Path) -> None:
     except SafetensorError as error:  # safetensors' error for what the disk refuses
         raise OSError(str(error)) from error
     tokenizer = AutoTokenizer.from_pretrained(source.parent, trust_remote_code=False, **place)
-    _split_digits(tokenizer)
-    tokenizer.save_pretrained(draft)
-
-
-def _split_digits(tokenizer: Any) -> None:
-    """Makes the tokenizer split digits before it splits words.
-
-    SmolLM2 was trained so, and the file says it (`tokenizer.ggml.pre` is "smollm"), but
-    transformers does not read that. Only spaces and line ends before a digit come out differently.
-    """
-    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
-
+    # Digits are split before words. SmolLM2 was trained so, and the file says it
+    # (`tokenizer.ggml.pre` is "smollm"), but transformers does not read that. Only spaces and line
+    # ends before a digit come out differently.
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
         [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
     )
+    tokenizer.save_pretrained(draft)
