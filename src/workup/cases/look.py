@@ -79,7 +79,12 @@ def _spread(source: Source, sample: Sequence[Case]) -> list[str | Text]:
         "",
         Text.assemble((asked, "bold"), f" of {what}, {len(counts):,} different:"),
     ]
-    names = [_short(name) for name, _ in top]
+    names: list[str] = []
+    for name, _ in top:
+        # On one line, cut where it is long: an answer may be a paragraph.
+        line = " ".join(name.split()) or name
+        cut = set_cell_size(line, _WIDEST - 1).rstrip() + "…"
+        names.append(line if cell_len(line) <= _WIDEST else cut)
     width = max(map(cell_len, names), default=0)
     rows: list[str | Text] = [
         f"  {set_cell_size(name, width)} {count / total:6.1%} "
@@ -87,12 +92,6 @@ def _spread(source: Source, sample: Sequence[Case]) -> list[str | Text]:
         for name, (_, count) in zip(names, top, strict=True)
     ]
     return head + rows + ([f"  {'all others'.ljust(width)} {rest / total:6.1%}"] if rest else [])
-
-
-def _short(name: str) -> str:
-    """A name on one line, cut where it is long: an answer may be a paragraph."""
-    line = " ".join(name.split()) or name
-    return line if cell_len(line) <= _WIDEST else set_cell_size(line, _WIDEST - 1).rstrip() + "…"
 
 
 def _indented(text: str, by: int = 2) -> str:

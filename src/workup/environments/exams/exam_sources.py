@@ -162,9 +162,12 @@ def _left_out(source: str, errors: RowErrors) -> Iterator[str]:
 
 def lines(path: Path) -> Iterator[PlacedStatistic | CaseError]:
     """The statistics of a file; a row that is none comes as its error. Raises CaseError."""
-    if path.suffix == ".json" and _is_ihc(path):
-        yield from _ihc(path)
-        return
+    if path.suffix == ".json":
+        with path.open("rb") as file:
+            an_object = file.read(100).lstrip().startswith(b"{")
+        if an_object and _IHC in read_object(path):
+            yield from _ihc(path)
+            return
     read = _table(path) if path.suffix in (".csv", ".tsv") else _objects(path)
     for value, line in read:
         try:
@@ -243,11 +246,6 @@ class _Rates(BaseModel):
 class _Tumour(BaseModel):
     name: Short
     markers: dict[str, _Rates]
-
-
-def _is_ihc(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(100).lstrip().startswith(b"{") and _IHC in read_object(path)
 
 
 def _ihc(path: Path) -> Iterator[PlacedStatistic | CaseError]:
