@@ -99,7 +99,14 @@ def brought(spec: str) -> SourceLibrary | None:
 
 def schemes() -> list[Scheme]:
     """Every kind of source that there is, sorted by name."""
-    return [_scheme(name, module) for name, module in _sources().items()]
+    return [
+        Scheme(
+            name,
+            summary=" ".join((module.__doc__ or "").partition("\n\n")[0].split()),
+            example=getattr(module, "EXAMPLE", f"{name}:FILE"),
+        )
+        for name, module in _sources().items()
+    ]
 
 
 def _modules() -> dict[str, str]:
@@ -119,11 +126,6 @@ def _sources() -> dict[str, ModuleType]:
     """Every module that is a source, by name."""
     found = {name: _module(name) for name in sorted(_modules())}
     return {name: module for name, module in found.items() if hasattr(module, "open")}
-
-
-def _scheme(name: str, module: ModuleType) -> Scheme:
-    summary = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
-    return Scheme(name, summary, getattr(module, "EXAMPLE", f"{name}:FILE"))
 
 
 def _no_scheme(spec: str, scheme: str) -> UserError:

@@ -360,11 +360,21 @@ def _unfit_options(case: CaseLine) -> Iterator[tuple[str, str]]:
 
 def _source(name: str, file: CaseLines, seen: _Seen, sidecar: _Sidecar | None) -> Source:
     path = file.path
-    items = (
-        [_item(item) for item in sidecar.items]
-        if sidecar
-        else [Item(name, name, f"{name}: not recorded.", k) for name, k in seen.items.items()]
-    )
+    if sidecar:
+        items = [
+            Item(
+                each.name,
+                each.question or each.name,
+                each.normal,
+                each.kind,
+                each.parent,
+                each.cost,
+                tuple(each.synonyms),
+            )
+            for each in sidecar.items
+        ]
+    else:
+        items = [Item(name, name, f"{name}: not recorded.", k) for name, k in seen.items.items()]
     wording = [phrase for item in items for phrase in (item.name, item.normal)]
     diagnoses = tuple(sidecar.diagnoses) if sidecar else ()
     texts = tuple(seen.texts) if items and len(seen.texts) <= _PHRASES else ()
@@ -434,11 +444,6 @@ def _unfit_parents(items: Sequence[ItemLine]) -> Iterator[tuple[str, str]]:
                 break
             name = parent
         sound |= way.keys()
-
-
-def _item(item: ItemLine) -> Item:
-    question, synonyms = item.question or item.name, tuple(item.synonyms)
-    return Item(item.name, question, item.normal, item.kind, item.parent, item.cost, synonyms)
 
 
 def _case(line: CaseLine) -> Case:

@@ -381,19 +381,17 @@ class TabularKnowledge:
         kept: dict[str, Answer] = {}
         for item, answer in evidence.items():
             table = self._tables[item]
-            if (
-                table.parent is None
-                or table.is_normal(answer)
-                or not self._barred_from_above(item, evidence)
-            ):
+            barred = (
+                table.parent is not None
+                and not table.is_normal(answer)
+                and any(
+                    above in evidence and self._tables[above].is_normal(evidence[above])
+                    for above in self._ancestors(item)
+                )
+            )
+            if not barred:
                 kept[item] = answer
         return kept
-
-    def _barred_from_above(self, item: str, evidence: Evidence) -> bool:
-        return any(
-            above in evidence and self._tables[above].is_normal(evidence[above])
-            for above in self._ancestors(item)
-        )
 
     def _log_joint(self, evidence: Evidence) -> Array:
         """log P(profile, evidence)."""

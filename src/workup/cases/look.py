@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from workup.core.case import Case, Fact, Source
+from workup.core.case import Case, Source
 
 _SAMPLE = 1_000  # cases read for a distribution that no index knows
 _TOP, _BAR = 12, 24
@@ -79,7 +79,12 @@ def _spread(source: Source, sample: Sequence[Case]) -> list[str | Text]:
         "",
         Text.assemble((asked, "bold"), f" of {what}, {len(counts):,} different:"),
     ]
-    names = [_short(name) for name, _ in top]
+    names: list[str] = []
+    for name, _ in top:
+        # On one line, cut where it is long: an answer may be a paragraph.
+        line = " ".join(name.split()) or name
+        cut = set_cell_size(line, _WIDEST - 1).rstrip() + "…"
+        names.append(line if cell_len(line) <= _WIDEST else cut)
     width = max(map(cell_len, names), default=0)
     rows: list[str | Text] = [
         f"  {set_cell_size(name, width)} {count / total:6.1%} "
@@ -87,12 +92,6 @@ def _spread(source: Source, sample: Sequence[Case]) -> list[str | Text]:
         for name, (_, count) in zip(names, top, strict=True)
     ]
     return head + rows + ([f"  {'all others'.ljust(width)} {rest / total:6.1%}"] if rest else [])
-
-
-def _short(name: str) -> str:
-    """A name on one line, cut where it is long: an answer may be a paragraph."""
-    line = " ".join(name.split()) or name
-    return line if cell_len(line) <= _WIDEST else set_cell_size(line, _WIDEST - 1).rstrip() + "…"
 
 
 def _indented(text: str, by: int = 2) -> str:
@@ -127,6 +126,14 @@ def _whole(case: Case) -> list[str | Text]:
         (truth.diagnosis, "bold"),
         (f" ({names})" if names else "", "dim"),
     )
+    facts = (
+        Text.assemble(
+            "    ",
+            ("·" if fact.weight is None else str(fact.weight), _COLOURS[fact.weight]),
+            f" {fact.text}",
+        )
+        for fact in sorted(truth.facts, key=lambda fact: -(fact.weight or 0))
+    )
     return [
         "",
         Text.assemble((case.id, "bold"), f" · {case.category}" if case.category else ""),
@@ -134,13 +141,8 @@ def _whole(case: Case) -> list[str | Text]:
         *([_indented(case.question)] if case.question else []),
         *(f"    – {option}" for option in case.options),
         hidden,
-        *(_fact(fact) for fact in sorted(truth.facts, key=lambda fact: -(fact.weight or 0))),
+        *facts,
     ]
-
-
-def _fact(fact: Fact) -> Text:
-    mark = "·" if fact.weight is None else str(fact.weight)
-    return Text.assemble("    ", (mark, _COLOURS[fact.weight]), f" {fact.text}")
 
 
 def show(source: Source, console: Console, *, n: int = 2, seed: int = 0) -> None:

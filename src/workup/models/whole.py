@@ -27,8 +27,11 @@ def whole_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield f"{layer}.{rest}", _merged(layers[layer], weight)
         elif layer in layers:
             yield f"{layer}.{rest}", weight
-        elif not any(name.startswith(f"{each}.lora_") for each in _above(name, layers)):
-            yield name, weight
+        else:
+            parts = name.split(".")
+            above = [".".join(parts[:k]) for k in range(len(parts))]
+            if not any(each in layers and name.startswith(f"{each}.lora_") for each in above):
+                yield name, weight
 
 
 def write_whole(model: Any, tokenizer: Any, folder: Path) -> None:
@@ -48,12 +51,6 @@ def write_whole(model: Any, tokenizer: Any, folder: Path) -> None:
     config.architectures = [type(model).__name__]
     config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-def _above(name: str, layers: dict[str, Any]) -> list[str]:
-    """Those of `layers` that the weight `name` is a part of."""
-    parts = name.split(".")
-    return [each for k in range(len(parts)) if (each := ".".join(parts[:k])) in layers]
 
 
 @torch.no_grad()

@@ -86,14 +86,11 @@ class Report:
             ("failed", *pair) for pair in self.failed.items()
         ]
         reasons.sort(key=lambda row: (row[0], -row[2].count))
-        named = [
-            (f"{what}: {name}", reason.count, _examples(reason)) for what, name, reason in reasons
-        ]
-        return [("kept", self.kept, ""), *named]
-
-
-def _examples(reason: Reason) -> str:
-    return "; ".join(
-        example["id"] + (f": {example['detail']}" if "detail" in example else "")
-        for example in reason.examples
-    )
+        rows = [("kept", self.kept, "")]
+        for what, name, reason in reasons:
+            examples = (
+                example["id"] + (f": {example['detail']}" if "detail" in example else "")
+                for example in reason.examples
+            )
+            rows.append((f"{what}: {name}", reason.count, "; ".join(examples)))
+        return rows

@@ -102,7 +102,12 @@ def _problem(made: Rewritten, case: Case, count: int, language: str) -> str | No
     """What is wrong with a rewritten case, None if nothing is."""
     if not made.diagnostic:
         return None
-    return _incomplete(made, case, count) or _foreign(made, language) or _revealing(made, case)
+    if wrong := _incomplete(made, case, count):
+        return wrong
+    other = next(filter(ideographic, _texts(made)), None) if language == "English" else None
+    if other is not None:
+        return f"this is not in English: '{other[:60]}'"
+    return _revealing(made, case)
 
 
 def _texts(made: Rewritten) -> tuple[str, ...]:
@@ -120,11 +125,6 @@ def _incomplete(made: Rewritten, case: Case, count: int) -> str | None:
     if len(made.answers) != len(right(case)):
         return f"there are {len(right(case))} reference answers, not {len(made.answers)}"
     return misaligned([finding.number for finding in made.findings], count)
-
-
-def _foreign(made: Rewritten, language: str) -> str | None:
-    other = next(filter(ideographic, _texts(made)), None) if language == "English" else None
-    return None if other is None else f"this is not in English: '{other[:60]}'"
 
 
 def _revealing(made: Rewritten, case: Case) -> str | None:

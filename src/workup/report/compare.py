@@ -188,18 +188,18 @@ def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.DoctorRow]]:
         {**_began(sides, "untrained"), **_began(sides, "warm start"), **ends, **anchors},
         Ends(None, None, first.anchors),
     )
-    rises = {side.row: _rise_cell(side) for side in sides if side.learned}
+    rises: dict[str, tables.Cell] = {}
+    for side in sides:
+        if side.learned:
+            # How the training ended; below it how far the reward rose, of a single run.
+            rewards = [Learning.from_json(entry).reward for entry in side.learned.values()]
+            rise = with_sign(rewards[0]) if len(rewards) == 1 and rewards[0] else ""
+            rises[side.row] = tables.Cell(side.ended, rise)
     if not rises:
         return metrics, rows
     other = tables.Cell(DASH)
     rows = [replace(row, cells=[rises.get(row.name, other), *row.cells]) for row in rows]
     return [RISE.name, *metrics], rows
-
-
-def _rise_cell(side: Side) -> tables.Cell:
-    """How the training of its policies ended; below it how far the reward rose, of a single run."""
-    rises = [Learning.from_json(entry).reward for entry in side.learned.values()]
-    return tables.Cell(side.ended, with_sign(rises[0]) if len(rises) == 1 and rises[0] else "")
 
 
 def _began(sides: Sequence[Side], doctor: str) -> dict[str, Mapping[str, Any]]:

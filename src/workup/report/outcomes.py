@@ -66,14 +66,14 @@ def by_category(found: Categories, looks: Looks) -> Drawing | None:
         row_points(
             ax, [row + shift for row in range(len(groups))], estimates[:MOST], looks[doctor][0]
         )
-    rowed(ax, [f"{_short(name)} ({size:,})" for name, size in groups])
+    names: list[str] = []
+    for name, size in groups:
+        cut = set_cell_size(name, LONGEST - 1).rstrip() + "…"
+        names.append(f"{name if cell_len(name) <= LONGEST else cut} ({size:,})")
+    rowed(ax, names)
     ax.set_xlim(-0.02, 1.02)
     ax.set_xlabel("accuracy")
     return Drawing("Accuracy by disease category", [ax], [looks[doctor][1] for doctor in doctors])
-
-
-def _short(name: str) -> str:
-    return name if cell_len(name) <= LONGEST else set_cell_size(name, LONGEST - 1).rstrip() + "…"
 
 
 @figure

@@ -127,7 +127,11 @@ class Scorecard:
             rows = [(name, o) for name in each.runs for o in each.outcomes[name]]
             values, cases = [of(o) for _, o in rows], [(name, o.case_id) for name, o in rows]
             found = macro(values, cases, [name for name, _ in rows], bounds=SHARE, seed=each.seed)
-            peak = max(each.runs, key=partial(_most, each, of), default="")
+            means: dict[str, float] = {}  # by station; below any where it is undefined
+            for name in each.runs:
+                own = [v for o in each.outcomes[name] if (v := of(o)) is not None]
+                means[name] = sum(own) / len(own) if own else -math.inf
+            peak = max(means, key=means.__getitem__, default="")
             known = not math.isnan(found.mean)
             text = plus_minus("accuracy", found) if known else DASH
             link = self.link(each, peak) if peak else ""
@@ -377,12 +381,6 @@ def _ended(outcome: Outcome, *endings: Ending) -> float:
 
 def _kept(rows: Any) -> list[ScoreRow]:
     return [each for each in rows if each is not None]
-
-
-def _most(doctor: Entrant, of: Callable[[Outcome], float | None], station: str) -> float:
-    """The mean of `of` at a station; below any where it is undefined."""
-    known = [v for o in doctor.outcomes[station] if (v := of(o)) is not None]
-    return sum(known) / len(known) if known else -math.inf
 
 
 def _quality(o: Outcome) -> tuple[float, ...]:

@@ -163,7 +163,11 @@ def _doctors(runs: Sequence[Run], name: str | None) -> dict[Path, str]:
     """Who is compared of each run. Raises UserError where a run has no such row, or several."""
     if name is None:
         return {run.path: doctor_of(run) for run in runs}
-    found = {run.path: _rows_named(run, name) for run in runs}
+    found: dict[Path, list[str]] = {}
+    for run in runs:
+        rows = list(run.doctors())
+        ends = [row for row in rows if row.partition(", ")[2] == name]
+        found[run.path] = [name] if name in rows else ends
     if all(len(rows) == 1 for rows in found.values()):
         return {path: rows[0] for path, rows in found.items()}
     if not any(found.values()):
@@ -177,11 +181,6 @@ def _doctors(runs: Sequence[Run], name: str | None) -> dict[Path, str]:
         f"{run.path} has {many} '{name}': name one that every run has; it has "
         f"{', '.join(map(repr, run.doctors()))}"
     )
-
-
-def _rows_named(run: Run, name: str) -> list[str]:
-    rows = list(run.doctors())
-    return [name] if name in rows else [row for row in rows if row.partition(", ")[2] == name]
 
 
 def doctor_of(run: Run) -> str:

@@ -82,21 +82,21 @@ class Entrant:
 
         None where one of them was not played by both, or they share no judged case there.
         """
-        if not names or any(not self._shared(other, name) for name in names):
+        if not names:
             return None
+        for name in names:
+            mine, its = (
+                {o.case_id for o in each.outcomes.get(name, []) if value(o, "accuracy") is not None}
+                for each in (self, other)
+            )
+            if not mine & its:
+                return None
         if len(names) == 1:
             ours, theirs = self.outcomes[names[0]], other.outcomes[names[0]]
             return difference(ours, theirs, "accuracy", self.seed)
         first, second = self._columns(names, "accuracy"), other._columns(names, "accuracy")
         classes: dict[Hashable, Hashable] = {case: case[0] for case in (*first[1], *second[1])}
         return paired(first, second, classes=classes, bounds=SHARE, seed=self.seed)
-
-    def _shared(self, other: Entrant, name: str) -> bool:
-        mine, theirs = (
-            {o.case_id for o in each.outcomes.get(name, []) if value(o, "accuracy") is not None}
-            for each in (self, other)
-        )
-        return bool(mine & theirs)
 
     def _columns(
         self, names: Sequence[str], metric: str
@@ -181,8 +181,17 @@ def summarise(run: Run, *, seconds: float) -> dict[str, Any]:
         **{"seconds": round(seconds, 3), "level": LEVEL, "left_out": config["left_out"]},
         **figures(opened(run)),
     }
-    if calls := _calls(run):
-        summary["calls"] = calls
+    # What models in supporting roles were asked: the last evaluation's account is the suite's.
+    counted = [
+        Run.open(run.path / arm["folder"]).summary.get("calls", ())
+        for arm in config["arms"]
+        if (run.path / arm["folder"] / "config.yaml").is_file()
+    ]
+    calls = max(
+        counted, key=lambda rows: sum(row["calls"] + row["hits"] for row in rows), default=()
+    )
+    if calls:
+        summary["calls"] = list(calls)
     run.write_summary(summary)
     return summary
 
@@ -215,18 +224,6 @@ def _entry(table: Table, entrant: Entrant) -> dict[str, Any]:
         and (found := entrant.lead(first, names)) is not None
     }
     return {"benchmarks": own, "averages": averages, **({"lead": lead} if lead else {})}
-
-
-def _calls(run: Run) -> list[dict[str, Any]]:
-    """What models in supporting roles were asked: the last evaluation's account is the suite's."""
-    counted = [
-        Run.open(run.path / arm["folder"]).summary.get("calls", ())
-        for arm in run.config["arms"]
-        if (run.path / arm["folder"] / "config.yaml").is_file()
-    ]
-    return list(
-        max(counted, key=lambda rows: sum(row["calls"] + row["hits"] for row in rows), default=())
-    )
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -327,9 +324,16 @@ def build(run: Run) -> Path:
     whole = all((run.path / arm["folder"] / "summary.json").is_file() for arm in config["arms"])
     unfinished = [] if whole else [f"Not finished: `workup resume {run.path}` goes on."]
     content = _content(opened(run), run.path)
+    facts = {
+        "Run": run.name,
+        "Suite": str(config["suite"]),
+        "Benchmarks": str(len(config["benchmarks"])),
+        "Seed": str(run.seed),
+        "Started": run.started,
+    }
     content |= {
         "title": f"{config['about'] or config['suite']}",
-        "facts": _facts(run),
+        "facts": [(name, text) for name, text in facts.items() if text],
         "command": run.versions.get("command"),
         "notes": [*unfinished, *left_out],
         "calls": tables.calls(summary.get("calls") or ()),
@@ -337,17 +341,6 @@ def build(run: Run) -> Path:
     }
     write_whole(run.report, render("suite.html", **content), private=bool(config.get("restricted")))
     return run.report
-
-
-def _facts(run: Run) -> list[tuple[str, str]]:
-    facts = {
-        "Run": run.name,
-        "Suite": str(run.config["suite"]),
-        "Benchmarks": str(len(run.config["benchmarks"])),
-        "Seed": str(run.seed),
-        "Started": run.started,
-    }
-    return [(name, text) for name, text in facts.items() if text]
 
 
 def _content(table: Table, base: Path) -> dict[str, Any]:

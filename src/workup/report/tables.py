@@ -327,22 +327,23 @@ def reward_parts(run: Run, ends: Ends) -> Sheet | None:
     names = list(
         dict.fromkeys(name for side in sides for outcome in side for name in outcome.parts)
     )
-    rows = [[name, *(_mean(side, name, run.seed) for side in sides)] for name in names]
+    rows: list[list[str]] = []
+    for name in names:
+        means = (
+            interval(
+                [outcome.parts.get(name, 0.0) for outcome in side],
+                [outcome.case_id for outcome in side],
+                seed=run.seed,
+            )
+            for side in sides
+        )
+        rows.append([name, *(plus_minus("return", mean) for mean in means)])
     whole = [plus_minus("return", estimate(side, "return", run.seed)) for side in sides]
     return Sheet(
         ["mean per evaluated episode", *ends.names],
         [*rows, ["return", *whole]],
         styles={len(rows): "bold"},
     )
-
-
-def _mean(side: Sequence[Outcome], name: str, seed: int) -> str:
-    found = interval(
-        [outcome.parts.get(name, 0.0) for outcome in side],
-        [outcome.case_id for outcome in side],
-        seed=seed,
-    )
-    return plus_minus("return", found)
 
 
 COUNTS = {

@@ -16,7 +16,7 @@ from workup.core.case import Passage
 from workup.core.errors import UserError
 
 if TYPE_CHECKING:
-    from tantivy import Index, Query, TextAnalyzer
+    from tantivy import Index, Occur, Query, TextAnalyzer
 
 K1, B = 1.2, 0.75
 """Constants compiled into tantivy (its issue 2924).
@@ -142,21 +142,17 @@ class Bm25:
         if not terms:
             return []
         should, made = self._tantivy.Occur.Should, self._tantivy.Query
-        hits = self._searcher.search(
-            made.boolean_query([(should, self._term(*term)) for term in terms.items()]),
-            k,
-            count=False,
-        ).hits
+        wanted: list[tuple[Occur, Query]] = []
+        for term, times in terms.items():
+            one = made.term_query(self._schema, "body", term, "freq")
+            # A word that the query says several times counts as often.
+            wanted.append((should, one if times == 1 else made.boost_query(one, times)))
+        hits = self._searcher.search(made.boolean_query(wanted), k, count=False).hits
         rows = self._searcher.fast_field_values("row", [address for _, address in hits])
         return sorted(
             ((int(row or 0), score) for row, (score, _) in zip(rows, hits, strict=True)),
             key=lambda hit: (-hit[1], hit[0]),
         )
-
-    def _term(self, term: str, times: int) -> Query:
-        """A word that the query says several times counts as often."""
-        query: Query = self._tantivy.Query.term_query(self._schema, "body", term, "freq")
-        return query if times == 1 else query.boost_query(query, times)
 
 
 @contextmanager

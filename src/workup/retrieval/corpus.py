@@ -210,20 +210,17 @@ def _pubmed(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
 
 
 def _article(element: ElementTree.Element) -> Document:
-    sections = element.iterfind("MedlineCitation/Article/Abstract/AbstractText")
-    text = "\n".join(_section(section) for section in sections)
+    sections: list[str] = []
+    for section in element.iterfind("MedlineCitation/Article/Abstract/AbstractText"):
+        # "METHODS: We …" in a structured abstract; marked-up words are part of the sentence.
+        label, text = section.get("Label", ""), " ".join("".join(section.itertext()).split())
+        sections.append(f"{label}: {text}" if label and text else text)
     title = element.find("MedlineCitation/Article/ArticleTitle")
     return Document(
         element.findtext("MedlineCitation/PMID", "").strip(),
         "" if title is None else "".join(title.itertext()).strip(),
-        text,
+        "\n".join(sections),
     )
-
-
-def _section(element: ElementTree.Element) -> str:
-    """'METHODS: We …' in a structured abstract; marked-up words are part of the sentence."""
-    label, text = element.get("Label", ""), " ".join("".join(element.itertext()).split())
-    return f"{label}: {text}" if label and text else text
 
 
 READERS: Mapping[str, Read] = {

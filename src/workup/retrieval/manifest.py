@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from workup.core.disk import checksum
 from workup.core.errors import UserError
 
 
 def entries(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The files of `folder` as a manifest has them: bytes and sha256 by name."""
     return {
-        name: {"bytes": (folder / name).stat().st_size, "sha256": _checksum(folder / name)}
+        name: {"bytes": (folder / name).stat().st_size, "sha256": checksum(folder / name)}
         for name in names
     }
 
@@ -57,7 +57,7 @@ def damages(
     found, done, total = [], 0, sum(entry["bytes"] for entry in files.values())
     for name, entry in files.items():
         problem = _wrong_size(folder / name, entry["bytes"])
-        if not problem and _checksum(folder / name) != entry["sha256"]:
+        if not problem and checksum(folder / name) != entry["sha256"]:
             problem = "its checksum is another"
         if problem:
             found.append(f"{name}: {problem}")
@@ -71,8 +71,3 @@ def _wrong_size(path: Path, expected: int) -> str:
         return "missing"
     size = path.stat().st_size
     return "" if size == expected else f"{size:,} bytes instead of {expected:,}"
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -251,19 +251,17 @@ def _written(found: Sequence[Sequence[Passage]], scored: bool) -> bytes:
     """The answer as JSON, made query by query: `json` lets no other thread run within a call."""
     results = []
     for passages in found:
-        hits = [_hit(passage, scored) for passage in passages]
+        hits: list[dict[str, Any]] = []
+        for passage in passages:
+            document = {
+                "id": passage.id,
+                "contents": contents(passage),
+                "title": passage.title,
+                "text": passage.text,
+            }
+            hits.append({"document": document, "score": passage.score} if scored else document)
         results.append(json.dumps(hits, ensure_ascii=False, allow_nan=False))
     return f'{{"result": [{", ".join(results)}]}}'.encode()
-
-
-def _hit(passage: Passage, scored: bool) -> dict[str, Any]:
-    document = {
-        "id": passage.id,
-        "contents": contents(passage),
-        "title": passage.title,
-        "text": passage.text,
-    }
-    return {"document": document, "score": passage.score} if scored else document
 
 
 def application(

@@ -87,20 +87,18 @@ class Account:
                     self._held, self._holders = self._held + amount, self._holders + 1
                     granted.set_result(None)
                 else:
-                    granted.set_exception(self._refusal(amount))
+                    refusal = BudgetError(
+                        f"the budget of {self.budget:g} does not allow the next call: "
+                        f"{self._spent:.4g} are spent, and it may cost up to {amount:.4g}; raise "
+                        "`budget` and resume (what was paid is kept and not asked again)"
+                    )
+                    granted.set_exception(refusal)
 
     def _read(self) -> float:
         """What the run has been charged, by other processes too."""
         self._last, more = self.replies.charged(self.run, self._last)
         self._spent += more
         return self._spent
-
-    def _refusal(self, amount: float) -> BudgetError:
-        return BudgetError(
-            f"the budget of {self.budget:g} does not allow the next call: {self._spent:.4g} are "
-            f"spent, and it may cost up to {amount:.4g}; raise `budget` and resume (what was "
-            "paid is kept and not asked again)"
-        )
 
 
 def most(request: Request, price: Price) -> float:

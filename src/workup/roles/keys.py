@@ -20,9 +20,11 @@ def learn(key: str) -> None:
     global _pattern  # noqa: PLW0603 (compiled once per key, not once per text)
     if len(key) >= SHORTEST and key not in _known:
         _known.add(key)
-        _pattern = re.compile(
-            "|".join(form for key in sorted(_known, key=len, reverse=True) for form in _forms(key))
-        )
+        forms: list[str] = []
+        for known in sorted(_known, key=len, reverse=True):
+            forms.append("".join(map(_letter, known)))
+            forms += [_encoded(known.encode(), before) for before in range(3)]
+        _pattern = re.compile("|".join(forms))
 
 
 def without_keys(text: str) -> str:
@@ -32,10 +34,6 @@ def without_keys(text: str) -> str:
     JSON (\\\\u002d) or in HTML (&#45;), and in Base64, whatever stands before it.
     """
     return text if _pattern is None else _pattern.sub("…", text)
-
-
-def _forms(key: str) -> list[str]:
-    return ["".join(map(_letter, key)), *(_encoded(key.encode(), before) for before in range(3))]
 
 
 def _letter(letter: str) -> str:

@@ -139,7 +139,10 @@ class Replies:
     def __init__(self, path: Path) -> None:
         self.path = path
         with clear_errors(path):
-            _make(path)
+            # Folder and empty file are made before SQLite would make them readable to everybody.
+            # SQLite's other files take over the file's mode.
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             self._reader, self._writer = _connect(path), _connect(path)
         self._reading, self._writing = threading.Lock(), threading.Lock()
         self._lock = threading.Lock()  # guards the three attributes that follow
@@ -369,15 +372,6 @@ def _write_one(
 def _json(value: Any) -> str:
     """Canonical JSON. A lone surrogate, which no encoding knows, becomes a question mark."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace").decode()
-
-
-def _make(path: Path) -> None:
-    """Makes folder and empty file before SQLite would make them readable to everybody.
-
-    SQLite's other files take over the file's mode.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -145,26 +145,31 @@ class Noise(Result):
 
     @cached_property
     def rankings(self) -> list[RankingFigures]:
-        return [
-            RankingFigures(
-                name,
-                {measure: {k: self._level(measure, name, k) for k in AT} for measure in MEASURES},
-                {} if name == SHAPLEY else {k: self._lead(name, k) for k in AT},
-            )
-            for name in (*RANKINGS, CHANCE)
-        ]
+        seed, made = self.settings.seed, list[RankingFigures]()
+        for name in (*RANKINGS, CHANCE):
+            levels = {
+                measure: {
+                    k: interval(*self._values(measure, name, k), bounds=SHARE, seed=seed)
+                    for k in AT
+                }
+                for measure in MEASURES
+            }
+            leads = {
+                k: paired(
+                    self._values("hits", SHAPLEY, k),
+                    self._values("hits", name, k),
+                    bounds=SHARE,
+                    seed=seed,
+                )
+                for k in AT
+                if name != SHAPLEY
+            }
+            made.append(RankingFigures(name, levels, leads))
+        return made
 
     def _values(self, measure: str, ranking: str, k: int) -> tuple[list[float | None], list[str]]:
         values = [each.measured(measure, ranking, k) for each in self.ranked]
         return values, [each.case for each in self.ranked]
-
-    def _level(self, measure: str, ranking: str, k: int) -> Estimate:
-        values, cases = self._values(measure, ranking, k)
-        return interval(values, cases, bounds=SHARE, seed=self.settings.seed)
-
-    def _lead(self, other: str, k: int) -> Estimate:
-        ours, theirs = (self._values("hits", name, k) for name in (SHAPLEY, other))
-        return paired(ours, theirs, bounds=SHARE, seed=self.settings.seed)
 
     def sections(self) -> Sequence[Section]:
         sheets = [self._levels(measure) for measure in MEASURES]

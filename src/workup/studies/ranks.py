@@ -97,10 +97,16 @@ class Ranks(Result):
         return sorted({each.length for each in self.honest})
 
     def sections(self) -> Sequence[Section]:
+        columns = {
+            "τ": lambda τ: f"{τ:g}",
+            **for_each(range(1, 6), lambda i, τ: f"{R_d(i, 5, τ):.3f}", "place {}"),
+            "place 1 of 4": lambda τ: f"{R_d(1, 4, τ):.3f}",
+        }
+        of_five = sheet("R_d of a list of five", self.taus, columns)
         drawn = "Fig. 3 of the paper, by our code."
         means = "Means with 95\u00a0% intervals by case."
         return [
-            Section("The reward", (_of_five(self.taus),), self._figure_3, drawn),
+            Section("The reward", (of_five,), self._figure_3, drawn),
             Section("An honest list", (self._earned(), self._best()), self._expected, means),
         ]
 
@@ -288,15 +294,6 @@ def _honest(
         first(lambda each: each.expected(τ)),
         first(lambda each: each.expected(τ) + bonus * each.worths),
     )
-
-
-def _of_five(taus: Sequence[float]) -> Sheet:
-    columns = {
-        "τ": lambda τ: f"{τ:g}",
-        **for_each(range(1, 6), lambda i, τ: f"{R_d(i, 5, τ):.3f}", "place {}"),
-        "place 1 of 4": lambda τ: f"{R_d(1, 4, τ):.3f}",
-    }
-    return sheet("R_d of a list of five", taus, columns)
 
 
 def run(task: StudyTask) -> Ranks:

@@ -375,20 +375,17 @@ async def value(case: Case, weighing: Weighing, scorer: Scorer, settings: Settin
     seeds = [seed_key("shapley", settings.seed + draw, case.id) for draw in range(settings.draws)]
     try:
         # The largest number first: the scorer remembers what the smaller ones ask for again.
-        shapley = {
-            orders: tuple([await _shapley(game, n, orders, seed) for seed in seeds])
-            for orders in reversed(settings.orders)
-        }
+        shapley: dict[int, tuple[Values, ...]] = {}
+        for orders in reversed(settings.orders):
+            fixed = ShapleySettings(orders, epsilon=0.0)
+            estimates = [await estimate(game, n, fixed, [seed]) for seed in seeds]
+            shapley[orders] = tuple(each.values for each in estimates)
         shuffled = tuple([await _in_order(game, order) for order in _orders(case, n, settings)])
         without, alone = await leave_one_out(game, n), await add_one_in(game, n)
     except RolloutError:
         return "the prompt does not fit the policy"
     ascending = {orders: shapley[orders] for orders in settings.orders}
     return Valued(case.id, ascending, shuffled, without, alone)
-
-
-async def _shapley(game: Game, n: int, orders: int, seed: int) -> Values:
-    return (await estimate(game, n, ShapleySettings(orders, epsilon=0.0), [seed])).values
 
 
 def _orders(case: Case, n: int, settings: Settings) -> Iterator[Coalition]:

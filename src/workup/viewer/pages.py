@@ -189,6 +189,11 @@ def episodes(shown: ShownRun, query: Mapping[str, str]) -> Content:
     found = listed(columns, asked)
     sorts = dict.fromkeys((*SORTS, *columns.measures))
     state = progress.state(run)
+    options: dict[str, list[tuple[str, str, int]]] = {}
+    for name in ("phase", "doctor", "stage", "ending", "category"):
+        values = columns.counts(name, OPTIONS)
+        chosen = values if len(values) > 1 or name == "doctor" else []
+        options[name] = [(value or "-", value or "none", n) for value, n in chosen]
     return _head(shown, run, state) | {
         "live": state is State.RUNNING or not columns.whole,
         "asked": asked.query,
@@ -198,20 +203,12 @@ def episodes(shown: ShownRun, query: Mapping[str, str]) -> Content:
         "all": columns.count(),
         "whole": columns.whole,
         "measure": asked.sort if asked.sort in columns.measures else "",
-        "options": {
-            name: [(value or "-", value or "none", n) for value, n in _options(shown, name)]
-            for name in ("phase", "doctor", "stage", "ending", "category")
-        },
+        "options": options,
         "verdicts": list(ASKED),
         "sorts": [(name, name if name in SORTS else metric(name).title) for name in sorts],
         "descending": asked.descending,
         **_around(shown, asked, found),
     }
-
-
-def _options(shown: ShownRun, column: str) -> list[tuple[str, int]]:
-    found = shown.columns.counts(column, OPTIONS)
-    return found if len(found) > 1 or column == "doctor" else []
 
 
 def _around(shown: ShownRun, asked: ListQuery, found: Listing) -> Content:

@@ -225,17 +225,13 @@ def statement(triple: Triple, wording: int = 0) -> str:
 
 def stated(text: str) -> tuple[str, ...]:
     """The statements that a text makes, each once, in its own words and without full stops."""
-    first = (
-        next(filter(None, (_found(said, text) for said in _wordings(triple))), "")
-        for triple in read_triples(text)
-    )
-    return tuple(said for said in first if said)
-
-
-def _found(said: str, text: str) -> str:
-    """`said` in the text's own letter case: a renamed clinic's names are capitalised there."""
-    found = re.search(re.escape(said), text, re.IGNORECASE)
-    return found[0] if found else ""
+    own: list[str] = []
+    for triple in read_triples(text):
+        # In the text's own letter case: a renamed clinic's names are capitalised there.
+        said = (re.search(re.escape(each), text, re.IGNORECASE) for each in _wordings(triple))
+        if first := next(filter(None, said), None):
+            own.append(first[0])
+    return tuple(own)
 
 
 def _wordings(triple: Triple) -> list[str]:

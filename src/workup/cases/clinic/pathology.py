@@ -157,27 +157,28 @@ def groups() -> Mapping[str, tuple[str, ...]]:
     }
 
 
-def _tumour(row: Mapping[str, str]) -> Tumour:
-    female = float(row["female"])
-    return Tumour(
-        name=row["name"],
-        code=row["code"],
-        synonyms=parts(row["synonyms"]),
-        organ=row["organ"],
-        sex={0.0: "male", 1.0: "female"}.get(female, ""),
-        family=row["family"],
-        prevalence=float(row["prevalence"]),
-        shares={
-            "sex": {"male": 1 - female, "female": female},
-            **{group: shares(row[group]) for group in ("age", *_sentences())},
-        },
-    )
-
-
 @cache
 def tumours() -> tuple[Tumour, ...]:
     """The tumours, in the order of the table."""
-    return tuple(_tumour(row) for row in rows("tumours.csv"))
+    found = []
+    for row in rows("tumours.csv"):
+        female = float(row["female"])
+        found.append(
+            Tumour(
+                name=row["name"],
+                code=row["code"],
+                synonyms=parts(row["synonyms"]),
+                organ=row["organ"],
+                sex={0.0: "male", 1.0: "female"}.get(female, ""),
+                family=row["family"],
+                prevalence=float(row["prevalence"]),
+                shares={
+                    "sex": {"male": 1 - female, "female": female},
+                    **{group: shares(row[group]) for group in ("age", *_sentences())},
+                },
+            )
+        )
+    return tuple(found)
 
 
 @cache

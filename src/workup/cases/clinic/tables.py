@@ -177,21 +177,6 @@ def shares(cell: str) -> dict[str, float]:
     return {name: float(share) for name, share in (entry.split("=") for entry in parts(cell))}
 
 
-def _disease(row: Mapping[str, str]) -> Disease:
-    return Disease(
-        name=row["name"],
-        code=row["code"],
-        synonyms=parts(row["synonyms"]),
-        family=row["family"],
-        prevalence=float(row["prevalence"]),
-        female=float(row["female"]),
-        ages=(float(row["age_from"]), float(row["age_peak"]), float(row["age_to"])),
-        variants=tuple(shares(row["variants"]).items()) or (("", 1.0),),
-        subset=row["subset"],
-        must_not_miss=row["must_not_miss"] == "yes",
-    )
-
-
 def _sentences(row: Mapping[str, str], column: str, values: str) -> tuple[str, ...]:
     """The column's phrasings, once per representative value where they hold a number."""
     sentences = (
@@ -202,33 +187,45 @@ def _sentences(row: Mapping[str, str], column: str, values: str) -> tuple[str, .
     return tuple(dict.fromkeys(sentences))
 
 
-def _finding(row: Mapping[str, str]) -> ClinicFinding:
-    return ClinicFinding(
-        name=row["name"],
-        kind=KINDS[row["kind"]],
-        question=row["question"],
-        present=_sentences(row, "present", "abnormal_values"),
-        absent=_sentences(row, "absent", "normal_values"),
-        unit=row["unit"],
-        reference=row["reference"],
-        background=float(row["background"]),
-        complaint=float(row["complaint"] or 0),
-        parent=row["parent"] or None,
-        sex=row["sex"],
-        cost=float(row["cost"]),
-        subset=row["subset"],
-        synonyms=parts(row["synonyms"]),
-    )
-
-
 @cache
 def clinic_tables() -> Tables:
     """The built-in tables, read once."""
-    return Tables(
-        tuple(map(_disease, rows("diseases.csv"))),
-        tuple(map(_finding, rows("findings.csv"))),
-        {
-            (row["disease"], row["variant"], row["finding"]): float(row["probability"])
-            for row in rows("likelihoods.csv")
-        },
+    diseases = (
+        Disease(
+            name=row["name"],
+            code=row["code"],
+            synonyms=parts(row["synonyms"]),
+            family=row["family"],
+            prevalence=float(row["prevalence"]),
+            female=float(row["female"]),
+            ages=(float(row["age_from"]), float(row["age_peak"]), float(row["age_to"])),
+            variants=tuple(shares(row["variants"]).items()) or (("", 1.0),),
+            subset=row["subset"],
+            must_not_miss=row["must_not_miss"] == "yes",
+        )
+        for row in rows("diseases.csv")
     )
+    findings = (
+        ClinicFinding(
+            name=row["name"],
+            kind=KINDS[row["kind"]],
+            question=row["question"],
+            present=_sentences(row, "present", "abnormal_values"),
+            absent=_sentences(row, "absent", "normal_values"),
+            unit=row["unit"],
+            reference=row["reference"],
+            background=float(row["background"]),
+            complaint=float(row["complaint"] or 0),
+            parent=row["parent"] or None,
+            sex=row["sex"],
+            cost=float(row["cost"]),
+            subset=row["subset"],
+            synonyms=parts(row["synonyms"]),
+        )
+        for row in rows("findings.csv")
+    )
+    given = {
+        (row["disease"], row["variant"], row["finding"]): float(row["probability"])
+        for row in rows("likelihoods.csv")
+    }
+    return Tables(tuple(diseases), tuple(findings), given)

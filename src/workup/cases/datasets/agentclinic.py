@@ -196,10 +196,12 @@ def _station(station: _Station, id: str) -> _Read:
     question = mask(station.objective.strip())
     found = list(_findings(station))
     kept = [finding for finding in found if not _NOTHING.fullmatch(finding[2])]
-    facts = [
-        Fact(f"f{number}", mask(item), mask(_sentence(item, text)), kind)
-        for number, (kind, item, text) in enumerate(kept, start=1)
-    ]
+    facts: list[Fact] = []
+    for number, (kind, item, text) in enumerate(kept, start=1):
+        named = _capital(item.removeprefix("Physical examination, "))
+        told = text if item in _TOLD else f"{named}: {text}"
+        sentence = told if told[-1] in ".!?" else f"{told}."
+        facts.append(Fact(f"f{number}", mask(item), mask(sentence), kind))
     given, hidden = parted(facts, f"{presentation} {question}")
     truth = Truth(
         name,
@@ -260,15 +262,6 @@ def _readable(path: Sequence[str]) -> str:
     telling = [level for level in levels if level and level.lower() not in _IDLE] or levels[:1]
     text = _TITLED.sub(lambda word: word[0].lower(), ", ".join(telling))
     return _capital(text)
-
-
-def _sentence(item: str, text: str) -> str:
-    stem = (
-        text
-        if item in _TOLD
-        else f"{_capital(item.removeprefix('Physical examination, '))}: {text}"
-    )
-    return stem if stem[-1] in ".!?" else f"{stem}."
 
 
 def _capital(text: str) -> str:

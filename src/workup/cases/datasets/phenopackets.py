@@ -311,7 +311,18 @@ class _Store:
 
     def _read(self, row: dict[str, Any], file: Path, line: int | None) -> PublishedPatient:
         if "present" in row:
-            return _from_short(checked(_Short, row, file=file, line=line))
+            short = checked(_Short, row, file=file, line=line)
+            papers = (f"PMID:{n}" if n.strip().isdigit() else n for n in short.pmid)
+            return PublishedPatient(
+                id=short.id,
+                sex=short.sex or "",
+                age=(age := _age(short.age)),
+                age_unread=bool(short.age) and not age,
+                present=dict(short.present),
+                absent=dict(short.absent),
+                disease=short.diagnosis,
+                publications=_known(short.id, *papers),
+            )
         return _from_packet(
             checked(_Phenopacket, row, file=file, line=line), self.names.get(file, "")
         )
@@ -319,19 +330,6 @@ class _Store:
 
 def _lazy(store: _Store, side: array[int]) -> Lazy[Case]:
     return Lazy(len(side), lambda i: case_of(store.patient(side[i]))[0])
-
-
-def _from_short(row: _Short) -> PublishedPatient:
-    return PublishedPatient(
-        id=row.id,
-        sex=row.sex or "",
-        age=(age := _age(row.age)),
-        age_unread=bool(row.age) and not age,
-        present=dict(row.present),
-        absent=dict(row.absent),
-        disease=row.diagnosis,
-        publications=_known(row.id, *(f"PMID:{n}" if n.strip().isdigit() else n for n in row.pmid)),
-    )
 
 
 def _from_packet(packet: _Phenopacket, name: str) -> PublishedPatient:

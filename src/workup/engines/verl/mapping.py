@@ -68,10 +68,22 @@ def configuration(values: Values, model: str, folder: Path) -> dict[str, Any]:
             f"{model} holds adapters alone, and verl takes whole weights: type `workup merge "
             f"{model} FOLDER`, then train that"
         )
-    return {**_data(values), **_update(values), **_sampling(values), **_place(values)} | {
+    place = {  # where it runs, and when it writes
+        "trainer.nnodes": values["verl"]["nodes"],
+        "trainer.n_gpus_per_node": values["verl"]["gpus_per_node"],
+        "trainer.save_freq": values["save_every"],
+        "trainer.test_freq": -1,
+        "trainer.val_before_train": False,
+        # `checkpoints` removes old ones: verl would remove the only one before the next is whole.
+        "trainer.max_actor_ckpt_to_keep": None,
+        "trainer.logger": list(values["report_to"]),
+        "trainer.project_name": "workup",
+        "trainer.experiment_name": values["method"],
+        "trainer.v1.trainer_mode": "sync",
         f"{MODEL}.path": model,
         "trainer.default_local_dir": str(folder),
     }
+    return {**_data(values), **_update(values), **_sampling(values), **place}
 
 
 def scoring(keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -315,20 +327,3 @@ def _sampling(v: Values) -> dict[str, Any]:
         "enable_prefix_caching": True,
     }
     return {f"{ROLLOUT}.{key}": value for key, value in keys.items()}
-
-
-def _place(v: Values) -> dict[str, Any]:
-    """Where it runs, and when it writes."""
-    return {
-        "trainer.nnodes": v["verl"]["nodes"],
-        "trainer.n_gpus_per_node": v["verl"]["gpus_per_node"],
-        "trainer.save_freq": v["save_every"],
-        "trainer.test_freq": -1,
-        "trainer.val_before_train": False,
-        # `checkpoints` removes old ones: verl would remove the only one before the next is whole.
-        "trainer.max_actor_ckpt_to_keep": None,
-        "trainer.logger": list(v["report_to"]),
-        "trainer.project_name": "workup",
-        "trainer.experiment_name": v["method"],
-        "trainer.v1.trainer_mode": "sync",
-    }

@@ -209,10 +209,8 @@ def _plain(found: re.Match[str]) -> str:
 
 
 def _joined(items: Iterable[str]) -> str:
-    return ", ".join(map(_protected, items))
-
-
-def _protected(item: str) -> str:
-    """An item that holds a separator stands in braces."""
-    alone = tuple(_items(item, (0, len(item)), _closings(item)))
-    return item if alone == (item,) else f"{{{item}}}"
+    """The items with commas between them; one that holds a separator stands in braces."""
+    return ", ".join(
+        item if [*_items(item, (0, len(item)), _closings(item))] == [item] else f"{{{item}}}"
+        for item in items
+    )

@@ -214,7 +214,18 @@ class ModelPatient:
     ) -> tuple[Message, ...]:
         manner = PERSONAS[self._personas.of(case)] if self._personas else ""
         rules = (_ROLE, *([_PERSONA.format(manner=manner)] if manner else []), SECTIONS)
-        sections = [("your findings", listed(self.findings(case))), *_dialogue(past)]
+        sections = [("your findings", listed(self.findings(case)))]
+        dialogue = [
+            line
+            for turn in past
+            if turn.action.content
+            for line in (
+                f"Doctor: {_folded(turn.action.content[0])}",
+                *(f"You: {_folded(message.content)}" for message in turn.observation.messages),
+            )
+        ]
+        if dialogue:
+            sections.append(("what was said before", "\n".join(dialogue)))
         sections.append(("the doctor's question", clean(question, _LONGEST_PAST)))
         if rejected:
             answers = [f"{answer.answer} (sent back as {answer.reason})" for answer in rejected]
@@ -290,7 +301,12 @@ class CheckedPatient:
             verdict = await check(self._checker, findings, question, said.text)
             if verdict.passed:
                 return self._as_stated(case, said, verdict)
-            rejected.append(Rejection(said.text, _failing(verdict)))
+            wrong = (
+                "not supported by the findings"
+                if verdict.relevant
+                else "not relevant to the question"
+            )
+            rejected.append(Rejection(said.text, f"{wrong}: {_folded(verdict.reason)}"))
         raise RolloutError(
             f"patient: {ATTEMPTS} answers failed the fact checker, the last one as "
             f"{rejected[-1].reason}"
@@ -402,26 +418,8 @@ def listed(findings: Sequence[str]) -> str:
     return numbered(findings, _LONGEST_FACT) or "(none)"
 
 
-def _dialogue(past: Sequence[Turn]) -> list[tuple[str, str]]:
-    lines = [
-        line
-        for turn in past
-        if turn.action.content
-        for line in (
-            f"Doctor: {_folded(turn.action.content[0])}",
-            *(f"You: {_folded(message.content)}" for message in turn.observation.messages),
-        )
-    ]
-    return [("what was said before", "\n".join(lines))] if lines else []
-
-
 def _folded(text: str) -> str:
     return " ".join(clean(text, _LONGEST_PAST).split())
-
-
-def _failing(verdict: Check) -> str:
-    wrong = "not supported by the findings" if verdict.relevant else "not relevant to the question"
-    return f"{wrong}: {' '.join(clean(verdict.reason, _LONGEST_PAST).split())}"
 
 
 def _misnumbered(numbers: Sequence[int], count: int) -> str | None:

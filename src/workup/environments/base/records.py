@@ -93,24 +93,9 @@ class SimulatedRecord:
         self, case: Case, past: Sequence[Turn], request: str, usual: str
     ) -> tuple[Message, ...]:
         facts = case.all_facts
-        sections = [
-            ("the presentation", clean(case.presentation, _LONGEST_RECORD)),
-            ("findings on record", listed([fact.text for fact in facts])),
-            ("the record's text", clean(case.truth.record, _LONGEST_RECORD) or "(none)"),
-            ("the diagnosis, never to be named", clean(case.truth.diagnosis, _LONGEST_REQUEST)),
-            ("results that were given before", self._given(case, past) or "(none)"),
-            ("the request", clean(request, _LONGEST_REQUEST)),
-            ("the usual answer where nothing is on record", usual),
-        ]
-        closing = "Report the result of the request, with nothing but the JSON object."
-        return prompt(f"{_ROLE}\n\n{SECTIONS}", sections, closing)
-
-    def _given(self, case: Case, past: Sequence[Turn]) -> str:
-        """What was simulated before, each request once, in a fixed order.
-
-        So the order of asking does not change the prompt.
-        """
-        results = {
+        # What was simulated before, each request once and in a fixed order, so that the order of
+        # asking does not change the prompt.
+        before = {
             normalise(turn.action.content[0]): turn.observation.messages[0].content
             for turn in reversed(past)
             if turn.action.kind != DIAGNOSE
@@ -118,7 +103,18 @@ class SimulatedRecord:
             and turn.observation.understood_by != MODEL  # which the words alone do not find again
             and self._lacking(self.record.reply(case, turn.action))
         }
-        return numbered(
-            [f"{request}: {results[request]}" for request in sorted(results)],
+        given = numbered(
+            [f"{asked}: {before[asked]}" for asked in sorted(before)],
             _LONGEST_RESULT + _LONGEST_REQUEST,
         )
+        sections = [
+            ("the presentation", clean(case.presentation, _LONGEST_RECORD)),
+            ("findings on record", listed([fact.text for fact in facts])),
+            ("the record's text", clean(case.truth.record, _LONGEST_RECORD) or "(none)"),
+            ("the diagnosis, never to be named", clean(case.truth.diagnosis, _LONGEST_REQUEST)),
+            ("results that were given before", given or "(none)"),
+            ("the request", clean(request, _LONGEST_REQUEST)),
+            ("the usual answer where nothing is on record", usual),
+        ]
+        closing = "Report the result of the request, with nothing but the JSON object."
+        return prompt(f"{_ROLE}\n\n{SECTIONS}", sections, closing)

@@ -115,7 +115,9 @@ def build(
             notes += _add(writer, source, limit, strict)
         if not writer.count:
             raise UserError(f"{', '.join(sources)}: no statistic to build from")
-        notes += _some(writer.notes)
+        notes += writer.notes[:_SHOWN]
+        if (more := len(writer.notes) - _SHOWN) > 0:
+            notes.append(f"and {more:,} more names that others have")
         return Built(finish(), notes)
 
 
@@ -132,8 +134,13 @@ def _add(writer: Writer, source: str, limit: int | None, strict: bool) -> list[s
         for row in counted.rows():
             writer.add(row)
         return [*opened.notes, *counted.notes]
+
+    def write(placed: PlacedStatistic) -> None:
+        if problem := writer.add(placed.row):
+            raise CaseError(f"{problem}.", file=placed.file, line=placed.line)
+
     errors = RowErrors(strict=strict)
-    for _ in errors.read(lines(existing(source)), lambda line: _written(writer, line)):
+    for _ in errors.read(lines(existing(source)), write):
         pass
     return [*_left_out(source, errors)]
 
@@ -147,27 +154,20 @@ class PlacedStatistic:
     line: int | None
 
 
-def _written(writer: Writer, placed: PlacedStatistic) -> None:
-    if problem := writer.add(placed.row):
-        raise CaseError(f"{problem}.", file=placed.file, line=placed.line)
-
-
 def _left_out(source: str, errors: RowErrors) -> Iterator[str]:
     if errors.left_out:
         yield f"{source}: {errors.left_out:,} of {errors.rows:,} rows were left out"
         yield from (f"left out: {error}" for error in errors.first)
 
 
-def _some(notes: Sequence[str]) -> list[str]:
-    more = len(notes) - _SHOWN
-    return [*notes[:_SHOWN], *([f"and {more:,} more names that others have"] if more > 0 else [])]
-
-
 def lines(path: Path) -> Iterator[PlacedStatistic | CaseError]:
     """The statistics of a file; a row that is none comes as its error. Raises CaseError."""
-    if path.suffix == ".json" and _is_ihc(path):
-        yield from _ihc(path)
-        return
+    if path.suffix == ".json":
+        with path.open("rb") as file:
+            an_object = file.read(100).lstrip().startswith(b"{")
+        if an_object and _IHC in read_object(path):
+            yield from _ihc(path)
+            return
     read = _table(path) if path.suffix in (".csv", ".tsv") else _objects(path)
     for value, line in read:
         try:
@@ -246,11 +246,6 @@ class _Rates(BaseModel):
 class _Tumour(BaseModel):
     name: Short
     markers: dict[str, _Rates]
-
-
-def _is_ihc(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(100).lstrip().startswith(b"{") and _IHC in read_object(path)
 
 
 def _ihc(path: Path) -> Iterator[PlacedStatistic | CaseError]:

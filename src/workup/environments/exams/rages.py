@@ -376,17 +376,15 @@ class ExamSimulator:
             ]
         if self.base is not None:
             sections.append(("statistics of the disease", self._statistics(case) or "(none)"))
+        # The examination's own name in the base or the wing; `name` where they know none.
+        exam = self.base.test(key(name)) if self.base is not None else None
+        usual = exam.name if exam else common(key(name)) or name
         sections += [
             ("the diagnosis, never to be named", clean(case.truth.diagnosis, _LONGEST_NAME)),
-            ("the order", clean(normalise(self._usual(name)), _LONGEST_NAME)),
+            ("the order", clean(normalise(usual), _LONGEST_NAME)),
         ]
         closing = "Report the result of the order, with nothing but the JSON object."
         return prompt(f"{_ROLE}\n\n{SECTIONS}", sections, closing)
-
-    def _usual(self, name: str) -> str:
-        """The base's or the wing's own name of an examination; `name` where they know none."""
-        exam = self.base.test(key(name)) if self.base is not None else None
-        return exam.name if exam else common(key(name)) or name
 
     def _statistics(self, case: Case) -> str:
         disease = self._disease(case)

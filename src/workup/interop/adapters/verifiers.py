@@ -6,7 +6,7 @@ them exactly as they were sampled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import verifiers as vf
@@ -67,7 +67,12 @@ class VerifiersEnvironment(vf.MultiTurnEnv):
         """Takes the turn as soon as it was said, the last one too."""
         await super().add_trajectory_step(state, trajectory_step)
         interaction: Interaction = state[INTERACTION]
-        text = _text(trajectory_step["completion"])
+        # What the model said; its messages may be mappings or objects with the same fields.
+        said = [
+            each.get("content") if isinstance(each, Mapping) else getattr(each, "content", None)
+            for each in trajectory_step["completion"]
+        ]
+        text = "".join(part for part in said if isinstance(part, str))
         ids = _ids(trajectory_step, interaction)
         cut = bool(trajectory_step["is_truncated"])
         if ids is None:
@@ -111,15 +116,6 @@ def _rows(bench: Bench, side: str) -> Dataset:
             for place, case in enumerate(bench.cases)
         ]
     )
-
-
-def _text(completion: Sequence[Any]) -> str:
-    """What the model said; its messages may be mappings or objects with the same fields."""
-    parts = [
-        each.get("content") if isinstance(each, Mapping) else getattr(each, "content", None)
-        for each in completion
-    ]
-    return "".join(part for part in parts if isinstance(part, str))
 
 
 def _ids(

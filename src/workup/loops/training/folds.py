@@ -29,7 +29,9 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
         return loop.start(settings, out, live)
     free(out)
     sizes = _sizes(settings)
-    splits, left_out = [*sizes], _left_out(settings, sizes)
+    splits, empty = [*sizes], settings.folds - len(sizes)
+    missing = f"{empty} of {settings.folds} folds hold no case and are left out."
+    left_out = [missing] if empty else []
     account = token_hex(8)
     plans = [Plan.of(_of(settings, split), account) for split in splits]
     for plan in plans:
@@ -43,7 +45,11 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
         **{"split": None, "folds": settings.folds, "policy": settings.policy},
     }
     create(out, config, first, several=True)
-    for note in (_counted(settings, sizes), *left_out):
+    live.note(
+        f"cases   {len(sizes)} folds of {sum(sizes.values()):,} cases of {settings.cases}, with "
+        f"{', '.join(map(str, sizes.values()))} test cases"
+    )
+    for note in left_out:
         live.note(note)
     return folds.go_on(out, folds.plays(out, {}, loop.resume, _start), live)
 
@@ -70,20 +76,6 @@ def _sizes(settings: Settings) -> dict[str, int]:
             "more cases are needed"
         )
     return found
-
-
-def _counted(settings: Settings, sizes: Mapping[str, int]) -> str:
-    """The line on the cases at the beginning."""
-    each = ", ".join(map(str, sizes.values()))
-    return (
-        f"cases   {len(sizes)} folds of {sum(sizes.values()):,} cases of {settings.cases}, with "
-        f"{each} test cases"
-    )
-
-
-def _left_out(settings: Settings, sizes: Mapping[str, int]) -> list[str]:
-    empty = (settings.folds or 0) - len(sizes)
-    return [f"{empty} of {settings.folds} folds hold no case and are left out."] if empty else []
 
 
 def _of(settings: Settings, split: str) -> Settings:

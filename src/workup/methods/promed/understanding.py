@@ -75,10 +75,13 @@ class WrittenSummary:
         """U_0 … U_T of an episode. Raises RolloutError when doctor or checker give up."""
         if not facts:
             return [frozenset()] * (len(episode.turns) + 1)
-        news = [
-            0,
-            *(t for t, turn in enumerate(episode.turns, 1) if _told(episode.turns[: t - 1], turn)),
-        ]
+        news = [0]
+        # The turns in which the patient was asked something new and told a fact.
+        for t, turn in enumerate(episode.turns, 1):
+            asked = turn.action.content if turn.action.kind != DIAGNOSE else ()
+            past = episode.turns[: t - 1]
+            if asked and turn.observation.evidence and answered_before(past, asked[0]) is None:
+                news.append(t)
         stated = await asyncio.gather(
             *(self._stated(episode, episode.turns[:t], facts) for t in news)
         )
@@ -109,16 +112,6 @@ class WrittenSummary:
             self.asked[key] = asyncio.ensure_future(call())
         result: T = await self.asked[key]
         return result
-
-
-def _told(past: Sequence[Turn], turn: Turn) -> bool:
-    """Whether the patient was asked something new in this turn and told a fact."""
-    asked = turn.action.kind != DIAGNOSE and bool(turn.action.content)
-    return (
-        asked
-        and bool(turn.observation.evidence)
-        and answered_before(past, turn.action.content[0]) is None
-    )
 
 
 def _messages(episode: Episode, past: Sequence[Turn]) -> tuple[Message, ...]:

@@ -58,17 +58,16 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
         if not listed:
             return averaged({name: _values(0) for name in judges.names})
         placed = await judges.judge(RankingQuestion(listed, episode.case))
-        return averaged({name: _values(_place(each)) for name, each in placed.verdicts.items()})
+        same, found = CandidateStanding.SAME, dict[str, Values]()
+        for name, each in placed.verdicts.items():
+            place = each.standings.index(same) + 1 if same in each.standings else 0
+            found[name] = _values(place)
+        return averaged(found)
 
     return measure
 
 
-def _place(placed: RankingVerdict) -> int:
-    """Where the truth first stands, from 1; 0 where it does not."""
-    same = CandidateStanding.SAME
-    return placed.standings.index(same) + 1 if same in placed.standings else 0
-
-
 def _values(place: int) -> Values:
+    """`place` is where the truth first stands, from 1; 0 where it does not."""
     found = {f"top_{k}": float(0 < place <= k) for k in TOP}
     return {**found, "reciprocal_rank": 1 / place if place else 0.0}

@@ -91,9 +91,11 @@ def _code(text: str) -> str:
 def _grade(answer: str, case: Case) -> Grade:
     if _same(answer, case):
         return Grade.SAME
-    if _related(compact(answer), case):
+    truth, code = case.truth, compact(answer)
+    # A group that contains a true code, or a part of a true code.
+    true = filter(None, map(compact, truth.codes))
+    if code and any(code.startswith(each) or each.startswith(code) for each in true):
         return Grade.PARTLY
-    truth = case.truth
     offered = any(_same(part, case) for cut in (_LIST, _WORDS) for part in cut.split(answer))
     own = (truth.diagnosis, *truth.aliases, *truth.codes)
     return Grade.PARTLY if offered and not disowned(answer, own) else Grade.WRONG
@@ -124,12 +126,6 @@ def named(answer: str, case: Case) -> list[str]:
 
 def _parts(cut: re.Pattern[str], answer: str) -> list[str]:
     return list({normalise(part): part for part in cut.split(answer) if normalise(part)}.values())
-
-
-def _related(code: str, case: Case) -> bool:
-    """Whether `code` is a group that contains a true code, or a part of a true code."""
-    true = filter(None, map(compact, case.truth.codes))
-    return bool(code) and any(code.startswith(each) or each.startswith(code) for each in true)
 
 
 class ExactAnswer:

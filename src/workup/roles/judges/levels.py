@@ -55,7 +55,7 @@ class ModelLevels:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._asked: dict[tuple[str, str], asyncio.Task[int]] = {}
+        self._asked: dict[tuple[str, str], asyncio.Task[_LevelVerdict]] = {}
 
     async def levels(self, passages: Sequence[Passage]) -> tuple[int, ...]:
         return tuple(await asyncio.gather(*map(self._level, passages)))
@@ -64,9 +64,7 @@ class ModelLevels:
         key = (passage.title, passage.text)
         task = self._asked.get(key)
         if task is None or (task.done() and (task.cancelled() or task.exception())):
-            task = self._asked[key] = asyncio.create_task(self._judged(passage))
-        return await asyncio.shield(task)  # others may wait for the same answer
-
-    async def _judged(self, passage: Passage) -> int:
-        text = clean(f"{passage.title}\n{passage.text}".strip(), LONGEST_DOCUMENT)
-        return (await consult(self._model, RUBRIC, [("text", text)], _LevelVerdict)).level
+            text = clean(f"{passage.title}\n{passage.text}".strip(), LONGEST_DOCUMENT)
+            asked = consult(self._model, RUBRIC, [("text", text)], _LevelVerdict)
+            task = self._asked[key] = asyncio.create_task(asked)
+        return (await asyncio.shield(task)).level  # others may wait for the same answer

@@ -50,11 +50,11 @@ def write_csv(results: Results, file: Path) -> None:
         writer = csv.DictWriter(opened, COLUMNS)
         writer.writeheader()
         for mark in results.marks:
-            writer.writerow({name: _inert(value) for name, value in asdict(mark).items()})
-
-
-def _inert(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+            row = asdict(mark)
+            for name, value in row.items():
+                if isinstance(value, str) and value.startswith(_FORMULA):
+                    row[name] = f"'{value}"
+            writer.writerow(row)
 
 
 def write_parquet(results: Results, file: Path) -> None:

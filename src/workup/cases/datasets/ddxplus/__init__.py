@@ -122,7 +122,13 @@ def _released(name: str, rows: _Rows, split: int) -> Source:
         raise few if len(index) else rows.errors.nothing(few)
     rates = tally.rates()
     train, test = (_cases(index, side, release, rates.criticality()) for side in sides)
-    return _source(name, release, train, test, rates, _notes(index, train, test, release))
+    notes = (
+        f"{len(index):,} patients of {len(set(index.labels))} of {len(release.conditions)} "
+        f"conditions in {len(index.files)} file(s): {len(train):,} to train on, {len(test):,} to "
+        "test on; no set of findings stands on both sides.",
+        *_common_notes(index),
+    )
+    return _source(name, release, train, test, rates, notes)
 
 
 def _simulated(name: str, rows: _Rows, split: int) -> Source:
@@ -225,16 +231,6 @@ def case_of(patient: DdxplusPatient, id: str, release: Release, criticality: Cri
         given=tuple(given),
         category=chapter(condition.codes[0] if condition.codes else ""),
     )
-
-
-def _notes(index: PatientIndex, train: Lazy[Case], test: Lazy[Case], release: Release) -> list[str]:
-    present = len(set(index.labels))
-    return [
-        f"{len(index):,} patients of {present} of {len(release.conditions)} conditions in "
-        f"{len(index.files)} file(s): {len(train):,} to train on, {len(test):,} to test on; no "
-        "set of findings stands on both sides.",
-        *_common_notes(index),
-    ]
 
 
 def _common_notes(index: PatientIndex) -> list[str]:

@@ -253,7 +253,16 @@ def _evidence(code: str, raw: _RawEvidence, names: Mapping[str, str], path: Path
             field=code,
         )
     scale = all(isinstance(value, int) and 0 <= value <= 10 for value in raw.possible)
-    words = _scale_words(raw) if scale else _value_words(raw)
+    if scale:  # released value → (bucket's name, its words)
+        words = {
+            str(v): next((name, told) for top, name, told in _BUCKETS if int(v) <= top)
+            for v in raw.possible
+        }
+    else:  # released value → (itself, its English meaning)
+        words = {
+            str(v): (str(v), raw.value_meaning.get(str(v), {}).get("en", str(v)).strip())
+            for v in raw.possible
+        }
     default = words[str(raw.default_value)]
     item = Item(question, question, wording.nothing(question, default[1]), parent=parent)
     answers = {
@@ -263,19 +272,3 @@ def _evidence(code: str, raw: _RawEvidence, names: Mapping[str, str], path: Path
         for value, named in words.items()
     }
     return Evidence(item, answers, multiple=raw.data_type == "M")
-
-
-def _scale_words(raw: _RawEvidence) -> dict[str, tuple[str, str]]:
-    """Released value → (bucket's name, its words)."""
-    return {
-        str(v): next((name, words) for top, name, words in _BUCKETS if int(v) <= top)
-        for v in raw.possible
-    }
-
-
-def _value_words(raw: _RawEvidence) -> dict[str, tuple[str, str]]:
-    """Released value → (itself, its English meaning)."""
-    return {
-        str(v): (str(v), raw.value_meaning.get(str(v), {}).get("en", str(v)).strip())
-        for v in raw.possible
-    }

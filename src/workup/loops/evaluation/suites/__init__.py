@@ -15,7 +15,7 @@ stands for the folder that the user names. The built-in suites are the YAML file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -106,15 +106,11 @@ def _check(suite: Suite, file: Path) -> None:
             told = " and ".join(f"'{each}'" for each in dict.fromkeys((seen[key], name)))
             raise UserError(f"{file}: two benchmarks are named {told}; rename one")
         seen[key] = name
-    for where, given in _settings(suite):
+    own = [(f"{each.name}: ", each.settings) for each in suite.benchmarks]
+    for where, given in [("", suite.settings), *own]:
         if apart := next((key for key in APART if key in given), None):
             place = "beside them" if apart == "cases" else "on the command line"
             raise UserError(f"{file}: {where}settings hold '{apart}', which is named {place}")
-
-
-def _settings(suite: Suite) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield "", suite.settings
-    yield from ((f"{each.name}: ", each.settings) for each in suite.benchmarks)
 
 
 def placed(suite: Suite, spec: str, data: str | None) -> tuple[dict[str, str], list[Lack]]:
