@@ -250,6 +250,8 @@ def test_names_and_what_is_wrong_with_them() -> None:
     ]
     with pytest.raises(UserError, match="Did you mean 'rouge'"):
         open_measures(["rogue"], [])
+    with pytest.raises(UserError, match="'kg' and 'kg:who' find the same figures"):
+        open_measures(["kg", "bleu", "kg:who"], [])
     with pytest.raises(UserError, match="emb:FOLDER"):
         open_measures(["emb"], [])
     for option in ("0", "101", "-1", "three", "²"):

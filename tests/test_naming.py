@@ -393,3 +393,41 @@ def test_a_list_cannot_be_rewarded_for_the_likeness_of_one_of_its_parts() -> Non
         assert claimed(answer, case), answer
     for answer in ("appendicitis, gout, flu", "flu and gout and appendicitis", "appendicitis?"):
         assert not claimed(answer, case), answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Transthyretin amyloidosis (V30M)",
+        "Polycythemia vera (V617F)",
+        "Melanoma [V600E]",
+        "Lung adenocarcinoma (T790M)",
+    ],
+)
+def test_the_change_of_a_gene_is_no_code(text: str) -> None:
+    assert written(text, CM) == ""
+    assert CODER.look_up(text).stage is not CodingStep.CODE
+
+
+@pytest.mark.parametrize(
+    ("name", "opposite"),
+    [("hypervolemia", "E86"), ("noncommunicating hydrocephalus", "G91.0")],
+)
+def test_an_opposite_is_no_misspelling(name: str, opposite: str) -> None:
+    assert not CODER.look_up(name).code.startswith(opposite)
+
+
+def test_codes_of_other_systems_and_empty_cells(tmp_path: Path) -> None:
+    (commas := tmp_path / "n.csv").write_text(
+        "sweat sickness,ICD9CM:V10.3\nbone rot,ICDO:C50\n"
+        "gizzard fever,ICD10CM:J45\nspleen ague,icd-10:J47\n"
+    )
+    found = synonyms(str(commas), CM, NAMES)
+    assert found.keys() == {"gizzard fever", "spleen ague"}
+    (tabs := tmp_path / "n.tsv").write_text(
+        "xref\tlabel\tnote\nJ45\tgizzard fever\tasthma\n\tasthma\tgout\nJ47\tspleen ague\t\n"
+    )
+    found = synonyms(f"{tabs}#label,xref", CM, NAMES)
+    assert found["gizzard fever"] == "J45"
+    assert "gout" not in found
+    assert "spleen ague" in found

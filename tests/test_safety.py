@@ -126,6 +126,9 @@ def test_sensitivity_is_that_of_the_sources_list_or_of_a_file(tmp_path: Path) ->
     file = tmp_path / "names.txt"
     file.write_text(f"{name}\n\n", encoding="utf-8")
     assert measured(str(file), episode, correct=False)["must_not_miss"] == 0
+    unlisted = replace(SOURCE, diagnoses=())
+    file.write_text(f"{name.upper()}\n", encoding="utf-8")
+    assert measured(str(file), episode, False, unlisted)["must_not_miss"] == 0
     file.write_text("asthma\nhouse fever\n", encoding="utf-8")
     with pytest.raises(CaseError, match=r"names.txt, line 2"):
         measured(str(file), episode, correct=True)

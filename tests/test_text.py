@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workup.core.leaks import Mask
 from workup.core.text import asserts, blocks, neutralise, normalise, places, same_name, tagged
 
 TAGS = ("ask", "test", "diagnose")
@@ -393,3 +394,72 @@ def test_time_grows_with_the_length_of_anything(function: Any, unit: str) -> Non
 def test_a_hedge_in_any_sign_is_a_hedge(said: str) -> None:
     assert not asserts(said)
     assert not same_name(said, "asthma")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("↓ TSH", "↑ TSH", False),
+        ("♂ infertility", "♀ infertility", False),
+        ("level ≠ 5", "level 5", False),
+        ("epinephrine .3 mg", "epinephrine 3 mg", False),
+        ("epinephrine .3 mg", "epinephrine 0.3 mg", True),
+        ("Crohn´s disease", "Crohn's disease", True),
+        ("Crohn‘s disease", "Crohn’s disease", True),
+        ("osteo\u00adarthritis", "osteoarthritis", True),
+        ("no. 5", "no 5", True),
+    ],
+)
+def test_signs_and_marks_that_carry_meaning_and_those_that_do_not(
+    one: str, other: str, same: bool
+) -> None:
+    assert same_name(one, other) == same
+
+
+@given(st.text("aB1 .5-’´≠x=_'\u0301%<(½²㎎…０＿", max_size=9))
+def test_a_normal_form_of_odd_signs_is_its_own(name: str) -> None:
+    assert normalise(normalise(name)) == normalise(name)
+
+
+def test_no_number_of_marks_makes_a_name_slow() -> None:
+    """Work, not time: what is normalised keeps thirty of them."""
+    assert len(normalise("a" + "\u0301\u0316" * 50_000)) < 40
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "It isn’t asthma",
+        "It can't be asthma",
+        "asthma can’t be it",
+        "this won't be asthma",
+        "Asthma cannot explain this",
+        "Ruled out: asthma",
+        "excluded: asthma",
+        "asthma;pneumonia",
+    ],
+)
+def test_denials_as_models_write_them(answer: str) -> None:
+    assert not asserts(answer)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Non-Hodgkin lymphoma", "non\u2010Hodgkin lymphoma"),
+        ("T-cell lymphoma", "T\u2011cell lymphomas"),
+        ("Pulmonary embolism", "pulmonary\n    embolism"),
+        ("Gallstones", "gallstone"),
+        ("Abscess", "abscesses"),
+        ("Kidney stones", "kidney stone"),
+        ("Sjögren syndrome", "Sjo\u0308gren syndrome"),
+        ("Crohn's disease", "Crohn’s disease"),
+    ],
+)
+def test_a_name_is_withheld_however_it_is_written(name: str, text: str) -> None:
+    assert Mask([name])(f"It was {text}.") == "It was [name withheld]."
+
+
+@pytest.mark.parametrize(("name", "text"), [("Gout", "gouty"), ("Virus", "viru"), ("MS", "ms")])
+def test_other_words_are_not_withheld(name: str, text: str) -> None:
+    assert Mask([name])(text) == text

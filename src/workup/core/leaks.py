@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from unicodedata import normalize
 
 WITHHELD = "[name withheld]"
 _PARENTHESIS = re.compile(r"\s?\(([^()]{1,60})\)")
@@ -14,7 +15,8 @@ _AGE = re.compile(r"^(?:neonatal|congenital|infantile|juvenile|adult) (?=\S+ \S)
 # names shorter than this, and initials up to this, are matched in their exact case: "MS" is a
 # disease, "ms" a unit
 _SHORT, _INITIALS = 4, 5
-_JOINT = re.compile(r"[\s-]+")
+_HYPHENS = "\u2010\u2011\u2012\u2013-"
+_JOINT = re.compile(rf"[\s{_HYPHENS}]+")
 _POSSESSIVE = re.compile(r"['’]s$")
 
 
@@ -49,7 +51,8 @@ class Mask:
     """
 
     def __init__(self, names: Iterable[str], *, family: bool = True) -> None:
-        known = {spelling for name in names for spelling in spellings(name, family)}
+        whole = (normalize("NFC", name) for name in names)
+        known = {spelling for name in whole for spelling in spellings(name, family)}
         spelled = {each for name in known for each in (name, _initials(name)) if each}
         ordered = sorted(spelled, key=lambda name: (-len(name), name))
         self._pattern = re.compile(
@@ -58,7 +61,7 @@ class Mask:
         self.found = 0
 
     def __call__(self, text: str) -> str:
-        hidden, count = self._pattern.subn(WITHHELD, text)
+        hidden, count = self._pattern.subn(WITHHELD, normalize("NFC", text))
         self.found += count
         return hidden
 
@@ -87,8 +90,16 @@ def _initials(name: str) -> str:
 
 
 def _loose(name: str) -> str:
-    words = [re.escape(_POSSESSIVE.sub("", word)) for word in _JOINT.split(name) if word]
+    words = [_POSSESSIVE.sub("", word) for word in _JOINT.split(name) if word]
     if len(name) < _SHORT or (name.isupper() and len(name) <= _INITIALS):
-        return r"[\s-]".join(words)
-    joined = r"[\s-]{1,2}".join(word + "(?:['’]?s)?" for word in words)
+        return rf"[\s{_HYPHENS}]".join(map(re.escape, words))
+    # A line may be folded and indented between two words.
+    joined = rf"[\s{_HYPHENS}]{{1,9}}".join(map(_either_number, words))
     return f"(?i:{joined})"
+
+
+def _either_number(word: str) -> str:
+    """A pattern for the word in the singular and the plural, and for its genitive."""
+    plural = len(word) > _SHORT and word.endswith("s") and not word.endswith(("ss", "us", "is"))
+    stem = f"{re.escape(word[:-1])}s?" if plural else re.escape(word)
+    return f"{stem}(?:['’]?s|es)?"

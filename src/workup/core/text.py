@@ -27,13 +27,16 @@ _BRACKET = re.compile(
     r"|[|｜][^\[\]\s]{1,64}[|｜])\])"
 )
 
-_APOSTROPHES = re.compile(r"['’ʼ`´]")
+_APOSTROPHES = re.compile(r"['’‘ʼ`´′]")
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # soft hyphens, and blanks without width
+_MARKS = 30  # combining marks in a row that count: more make NFKC quadratic (UAX #15)
 _DASHES = re.compile(r"[‐‑‒–—−]")
 # A hyphen is a sign after a word that it ends ("Rh-") or before a digit ("-3"); between or beside
 # words it is punctuation.
 _HYPHEN = re.compile(r"(?<=[^\W_])-(?=[^\W_])|(?<![^\W_])-(?!\d)")
-_POINT = re.compile(r"(?<!\d)\.|\.(?!\d)")
-_PUNCTUATION = re.compile(r"[^\w+\-<>%≤≥.]|_")
+_POINT = re.compile(r"(?<=[^\W\d_])\.|\.(?!\d)")
+_LEADING = re.compile(r"(?<![\w.])\.(?=\d)")  # ".5", which is "0.5"
+_PUNCTUATION = re.compile(r"[^\w+\-<>%≤≥≠±↑↓♂♀.]")
 _ARTICLES = re.compile(r"^(?:(?:an?|the) )+(?=.)")
 
 # Words that may stand before a denial, as in "it is not asthma".
@@ -47,6 +50,7 @@ _DENIED = re.compile(
     r"^\W*[!！~∼～¬≠]"
     rf"|^(?:\W|(?:{_BEFORE})\b)*(?:{_NO})\b(?!-)"
     r"|\b(?:is|are|was|were|do|does|did|has|have|can|could|should|would)(?: not\b|n'?t\b)"
+    r"|\b(?:can'?t|won'?t|cannot)\b|^\W*(?:ruled[ -]out|excluded)\b"
     r"|\b(?:ruled[ -]out|excluded|unlikely|not present|is absent)\W*$"
     r"|\bruled[ -]out by\b|[❌✗✘]|^\W*(?:不是|并非|没有|排除|否认)",
     re.IGNORECASE,
@@ -63,7 +67,7 @@ _DOUBTED = re.compile(
 _SEVERAL = re.compile(
     # "X or Y", "X vs Y", "X / Y", "X; Y"; "and/or" as well, "graft versus host" not
     r"(?<![-\w])(?:or|vs|versus|either)(?![-\w])(?! host\b| without\b)"
-    r"|\s[/|]\s|[;；]\s|\n\s*\S|或|还是",
+    r"|\s[/|]\s|[;；](?=\s|[^\W\d_]{3})|\n\s*\S|或|还是",
     re.IGNORECASE,
 )
 # An element of HTML or XML, also where its bracket was made harmless: <b>, ‹/sup>, <a href="…">.
@@ -187,15 +191,29 @@ def normalise(name: str) -> str:
     """The normal form in which names are compared (C-MIG B.3).
 
     Lower case, compatibility forms folded (NFKC), punctuation dropped, white space folded. Unlike
-    the paper's, it keeps what carries meaning. Signs stay: `+ - < > % ≤ ≥`, so that "Rh-" is not
-    "Rh+" and "stage <3" not "stage >3". A hyphen within a word is punctuation, a decimal point is
-    not. Only a leading article is dropped: "Hepatitis A" is not "Hepatitis". Idempotent; empty for
-    a name without content.
+    the paper's, it keeps what carries meaning. Signs stay: `+ - < > % ≤ ≥ ≠ ± ↑ ↓ ♂ ♀`, so that
+    "Rh-" is not "Rh+" and "stage <3" not "stage >3". A hyphen within a word is punctuation, a
+    decimal point is not, and ".5" is "0.5". Only a leading article is dropped: "Hepatitis A" is not
+    "Hepatitis". Idempotent; empty for a name without content.
     """
-    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).lower())
-    text = _DASHES.sub("-", _APOSTROPHES.sub("", text))
-    text = _PUNCTUATION.sub(_blank, _POINT.sub(" ", _HYPHEN.sub(" ", text)))
+    seen = _settled(_UNSEEN.sub("", _APOSTROPHES.sub("", name)))
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", seen).lower())
+    text = _DASHES.sub("-", _APOSTROPHES.sub("", text)).replace("_", " ")
+    text = _HYPHEN.sub(" ", _LEADING.sub("0.", _POINT.sub(" ", text)))
+    text = unicodedata.normalize("NFKC", _PUNCTUATION.sub(_blank, text))
     return _ARTICLES.sub("", " ".join(text.split()))
+
+
+def _settled(text: str) -> str:
+    """`text` with at most _MARKS combining marks in a row."""
+    if text.isascii():
+        return text
+    kept, run = [], 0
+    for letter in text:
+        run = run + 1 if unicodedata.combining(letter) else 0
+        if run <= _MARKS:
+            kept.append(letter)
+    return "".join(kept)
 
 
 def asserts(answer: str) -> bool:
@@ -222,8 +240,9 @@ def doubts(answer: str) -> bool:
 
 
 def _folded(answer: str) -> str:
-    """`answer` with signs in their common form: "⁇" is "??"."""
-    return unicodedata.normalize("NFKC", answer).replace("_", " ")
+    """`answer` with signs in their common form: "⁇" is "??", and an apostrophe is "'"."""
+    folded = unicodedata.normalize("NFKC", _settled(_APOSTROPHES.sub("'", answer)))
+    return folded.replace("_", " ")
 
 
 def same_name(one: str, other: str) -> bool:

@@ -72,7 +72,8 @@ COVERAGE = Metric(
 RECALL = Metric(
     "recall",
     "criticality of the findings that were found, as a share of that of all hidden ones",
-    undefined="where nothing can be asked, or nobody has scored the findings' criticality",
+    undefined="where nothing can be asked, nothing critical is hidden, or nobody has scored the "
+    "findings' criticality",
     where=Where.NOWHERE,
 )
 REPEATS = Metric(
@@ -94,6 +95,11 @@ def found(episode: Episode) -> tuple[Fact, ...]:
 def scored(episode: Episode) -> bool:
     """Whether every hidden fact of the case has a criticality weight."""
     return _weighed(episode.case)
+
+
+def hidden(episode: Episode) -> bool:
+    """Whether every hidden fact has a criticality weight, and one of them more than 0."""
+    return _weighed(episode.case) and _weight(episode.case.truth.facts) > 0
 
 
 def need_weights(case: Case) -> None:

@@ -92,6 +92,8 @@ _HISTOLOGY = frozenset(_HISTOLOGIES.split())
 _CANCER = frozenset({"malignant", "neoplasm"})
 _FILLERS = "a an and as at by due for from in nos of on or the to unspecified with"
 _EMPTY = frozenset(_FILLERS.split())
+# What turns a word into its opposite; a short word begins so by chance.
+_PREFIX = re.compile(r"^(?:un|non|in|im|hypo|hyper|a(?=\w{6}))(?=\w{4})")
 _ROMAN = {"i": "1", "ii": "2", "iii": "3", "iv": "4", "v": "5"}
 
 
@@ -417,7 +419,9 @@ class IcdNames:
         found = process.extractOne(
             word, self._vocabulary, scorer=fuzz.ratio, score_cutoff=_MISSPELT
         )
-        return _means().get(found[0], (found[0],)) if found else (word,)
+        if not found or _PREFIX.sub("", found[0]) == _PREFIX.sub("", word):
+            return (word,)  # nothing, or an opposite: "unruptured" is no misspelt "ruptured"
+        return _means().get(found[0], (found[0],))
 
     @cached_property
     def _vocabulary(self) -> list[str]:

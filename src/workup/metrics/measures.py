@@ -131,7 +131,7 @@ def measure(
         "accuracy": float(correct),
         **({EXACT_READER.name: float(read_right(episode, reader))} if reader else {}),
         "questions": float(episode.questions),
-        "recall": facts.criticality_recall(episode) if asks and facts.scored(episode) else None,
+        "recall": facts.criticality_recall(episode) if asks and facts.hidden(episode) else None,
         "coverage": facts.coverage(episode) if asks else None,
         "critical": facts.critical_ratio(episode),
         "noise": facts.noise_ratio(episode),

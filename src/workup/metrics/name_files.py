@@ -16,6 +16,7 @@ from workup.core.errors import CaseError, UserError
 from workup.metrics.icd_distance import IcdTree
 from workup.metrics.icd_names import IcdNames, key
 
+_ICD = re.compile(r"ICD(?:-?10|$)", re.IGNORECASE)  # not ICD9CM, ICDO, ICD11
 _BETWEEN = re.compile(r"[\s,;|]+")  # "J17, J18"; a code may have a prefix, "ICD10CM:J45"
 
 
@@ -47,8 +48,9 @@ def read(
     lacks becomes the narrowest group around it that the release has, or is left out. Lines that
     begin with "#" are comments. Raises CaseError (file, line, field), UserError.
     """
-    lines = (line for line in scan(path) if not line.text.startswith("#"))
-    if path.suffix in {".jsonl", ".json"}:
+    objects = path.suffix in {".jsonl", ".json"}
+    lines = (line for line in scan(path, whole=not objects) if not line.text.startswith("#"))
+    if objects:
         for line in lines:
             one = checked(
                 _Synonyms,
@@ -75,7 +77,7 @@ def _rows(
     if not first:
         raise UserError(f"{path}: is empty; a line holds a name and its ICD-10 code")
     tabs = "\t" in first[0].text
-    heading = cells(first[0], path, tabs=tabs)
+    heading = [cell.strip() for cell in cells(first[0], path, tabs=tabs)]
     places = _places(path, (*columns, *([by] if by else [])), heading)
     if not columns:
         yield first[0].number, heading, places
@@ -97,9 +99,7 @@ def _codes(cell: str, tree: IcdTree) -> tuple[str, ...]:
     Codes of other systems are left out.
     """
     parted = (code.rpartition(":") for code in _BETWEEN.split(cell))
-    found = (
-        tree.nearest(code) for prefix, _, code in parted if not prefix or "ICD" in prefix.upper()
-    )
+    found = (tree.nearest(code) for prefix, _, code in parted if not prefix or _ICD.search(prefix))
     return tuple(dict.fromkeys(filter(None, found)))
 
 

@@ -40,12 +40,13 @@ _OFFERED = 10  # codes that a model is offered; it may give another
 _COMMON = 1 << 16  # names that are remembered
 
 # Within a text: a code with its point ("J45.9"), behind "ICD-10", in brackets, or at the very
-# beginning before a dash or colon. "Parvovirus B19" is none of these.
+# beginning before a dash or colon. "Parvovirus B19" is none of these, nor is the change of a gene,
+# as in "(V30M)" and "(V617F)".
 _CODE = r"[A-Z][0-9][0-9A-Z](?:\.?[0-9A-Z]{1,4})?"
 _WITHIN = re.compile(
     r"(?<![\w.-])([A-Z][0-9][0-9A-Z]\.[0-9A-Z]{1,4})(?!\w)"
     rf"|\bICD(?:-?10)?(?:-?CM)?(?: codes?)?[ :=]{{1,3}}({_CODE})(?!\w)"
-    rf"|[(\[] ?({_CODE}) ?[)\]]"
+    r"|[(\[] ?([A-Z][0-9][0-9A-Z](?:\.[0-9A-Z]{1,4}|[0-9]{0,3})?) ?[)\]]"
     rf"|^ ?({_CODE})(?= ?[:–—-] )"
 )
 

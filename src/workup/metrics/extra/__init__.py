@@ -55,10 +55,17 @@ def open_measures(
 ) -> tuple[Measure, ...]:
     """The measures of these names, each with its option behind a colon ("kg:who").
 
-    Raises UserError; so does a measure whose values are not all declared.
+    Raises UserError; so does a measure whose values are not all declared. So do two of one module,
+    as "kg" and "kg:who": their values have the same names.
     """
     made = []
-    for spec in specs:
+    for number, spec in enumerate(specs):
+        name = spec.partition(":")[0]
+        if earlier := [each for each in specs[:number] if each.partition(":")[0] == name]:
+            raise UserError(
+                f"the measures '{earlier[0]}' and '{spec}' find the same figures; take one, and "
+                "evaluate once more for the other"
+            )
         module, option = _module(spec), spec.partition(":")[2]
         if hasattr(module, "open_in"):
             if world is None:

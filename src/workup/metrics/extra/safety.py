@@ -13,6 +13,7 @@ from workup.cases.files import existing, scan
 from workup.core.case import Case, Evidence, evidence_of
 from workup.core.episode import Ending, Episode
 from workup.core.errors import CaseError, unknown
+from workup.core.text import normalise
 from workup.environments.base.anchors import BayesDiagnoser
 from workup.metrics.extra import Measure, MeasuredWorld, Values
 from workup.metrics.metric import COUNT, Metric
@@ -51,14 +52,15 @@ METRICS = (
 def open_in(option: str, world: MeasuredWorld) -> Measure:
     """The measure. Raises UserError for a missing file, CaseError for a disease not on the list."""
     source, environment = world
-    dangerous = _listed(option, source.diagnoses) if option else frozenset(source.must_not_miss)
+    named = _listed(option, source.diagnoses) if option else source.must_not_miss
+    dangerous = frozenset(map(normalise, named))
     reader = reader_of(source, environment)
 
     async def measure(episode: Episode, correct: bool) -> Values:
         """must_not_miss and premature ∈ {0, 1}, over_ordered ≥ 0."""
         truth = episode.case.truth.diagnosis
         return {
-            "must_not_miss": float(correct) if truth in dangerous else None,
+            "must_not_miss": float(correct) if normalise(truth) in dangerous else None,
             "premature": premature(episode, reader, environment.max_turns) if reader else None,
             "over_ordered": float(over_ordered(episode, reader)) if reader else None,
         }
