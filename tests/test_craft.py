@@ -255,6 +255,7 @@ def test_measures_by_hand() -> None:
 def test_a_measure_of_nothing_is_missing() -> None:
     blind = measure(play(Script("<diagnose>Flu</diagnose>"), WORLD, CASES[3]), True, WORLD)
     assert [name for name, value in blind.items() if value is None] == [
+        "recall",
         "coverage",
         "critical",
         "noise",

@@ -142,6 +142,11 @@ def test_files_that_are_none(home: Path) -> None:
     assert "larger than" in refused(write(home / "large.yaml", "# " + "x" * 1_000_000))
 
 
+def test_parameters_that_sound_like_keys_are_none(home: Path) -> None:
+    given = {"prompt_cache_key": "my-study-of-2026", "eos_token": "<|im_end|>", "max_tokens": 9}
+    assert Config.find(write(home / "good.yaml", with_endpoint(parameters=given)))
+
+
 def with_endpoint(**more: Any) -> dict[str, Any]:
     return {"endpoints": {"judge": {"base_url": "http://x.example/v1", "model": "m", **more}}}
 
@@ -162,6 +167,18 @@ def with_endpoint(**more: Any) -> dict[str, Any]:
             "endpoints.judge.parameters.headers",
         ),
         (with_endpoint(base_url=f"http://x.example/v1?k={KEY}"), "endpoints.judge.base_url"),
+        (
+            with_endpoint(parameters={"access_token": "9f8e7d6c5b4a"}),
+            "endpoints.judge.parameters.access_token",
+        ),
+        (
+            with_endpoint(parameters={"extra_body": {"x-api-key": "9f8e7d6c5b4a"}}),
+            "endpoints.judge.parameters.extra_body.x-api-key",
+        ),
+        (
+            with_endpoint(parameters={"extra": "github_pat_11AAAAAAA0abcdefghijk"}),
+            "endpoints.judge.parameters.extra",
+        ),
         ({"roles": {"judge": KEY}}, "roles.judge"),
         ({"key": "1"}, "key"),
         ({"endpoints": {KEY: {}}}, "endpoints"),

@@ -394,6 +394,32 @@ def test_nothing_told_at_the_outset_counts_as_found() -> None:
 TEXTS = ("Gentamicin", "Ciprofloxacin, by mouth", "Vitamin B", "A fever", "B. cereus")
 
 
+BLOODS = ("cCdee", "ccDEE", "ccDee", "cCDEe", "CCDEE")
+ROMAN = ("II", "V", "VIII", "XI")
+THYROID = ("↑ TSH, ↓ T4", "↓ TSH, ↑ T4", "normal TSH")
+
+
+@pytest.mark.parametrize(
+    ("said", "options", "named"),
+    [
+        ("cCDEe", BLOODS, "cCDEe"),
+        ("D. cCDEe", BLOODS, "cCDEe"),
+        ("ccdee", BLOODS, None),  # any of several
+        ("V", ROMAN, "V"),
+        ("B. ↓ TSH, ↑ T4", THYROID, "↓ TSH, ↑ T4"),
+        ("↓ TSH, ↑ T4", THYROID, "↓ TSH, ↑ T4"),
+        ("**C**", THYROID, "normal TSH"),
+        ("C。", THYROID, "normal TSH"),
+        ("C - normal TSH", THYROID, "normal TSH"),
+        ("**A - normal TSH**", THYROID, None),
+    ],
+)
+def test_options_that_differ_in_signs_or_case_are_told_apart(
+    said: str, options: tuple[str, ...], named: str | None
+) -> None:
+    assert chosen(said, options) == ((named,) if named else ())
+
+
 @pytest.mark.parametrize(
     ("said", "places"),
     [

@@ -45,6 +45,7 @@ from workup.runs.summary import describe_seeds
 from workup.runs.words import DASH, cell, number, plus_minus
 from workup.studies.claims.decided import CANNOT, NOT_RUN
 from workup.studies.claims.deciding import NAME as CLAIMS
+from workup.studies.claims.deciding import without_means
 from workup.studies.claims.page import rising_text
 
 ROOT = Path(__file__).parents[2]
@@ -116,7 +117,7 @@ def _pooled(runs: Sequence[Run]) -> dict[str, Any]:
             doctors[doctor] = describe_seeds(each, runs[0].seed)
     first = runs[0].versions
     return {
-        "command": first["command"],
+        "command": without_means(first["command"]),
         "made": origin(first),
         "seeds": [run.seed for run in runs],
         "learning": [(run.summary or {}).get("learning", {}).get("verdict") for run in runs],

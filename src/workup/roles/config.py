@@ -20,7 +20,8 @@ NAME = "workup.yaml"
 # The prefixes that providers give their keys; a digit must follow, so that names such as
 # hf-internal-testing pass.
 _KEY = re.compile(
-    r"(?<![\w-])(?:(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|ghp|r8|csk)[-_](?=[\w-]*\d)[\w-]{12,}|AIza[\w-]{30,}|Bearer\s+\S{8,})"
+    r"(?<![\w-])(?:(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|ghp|r8|csk)[-_](?=[\w-]*\d)[\w-]{12,}"
+    r"|AIza[\w-]{30,}|github_pat_\w{20,}|AKIA[0-9A-Z]{16}|eyJ[\w-]{10,}\.[\w-]{10,}|Bearer\s+\S{8,})"
 )
 _SECRETS = {
     "api_key",
@@ -33,6 +34,8 @@ _SECRETS = {
     "authorization",
     "bearer",
 }
+_ENDINGS = re.compile(r"[_-](?:key|token|secret|password)$")  # as in access_token and x-api-key
+_OPEN = {"prompt_cache_key"}  # a parameter that is no secret
 
 
 class Config(BaseModel):
@@ -102,7 +105,10 @@ def refuse_secrets(values: Mapping[str, Any], file: Path) -> None:
         named = _KEY.search(where[-1])
         place = f"{file}, field '{'.'.join(where[:-1] if named else where)}'"
         name = where[-1].lower()
-        if named or name in _SECRETS or (isinstance(value, str) and _KEY.search(value)):
+        # A token of a template, such as eos_token, has angle brackets.
+        long = isinstance(value, str) and len(value) >= 8 and "<" not in value
+        ends = long and _ENDINGS.search(name) and name not in _OPEN
+        if named or name in _SECRETS or ends or (isinstance(value, str) and _KEY.search(value)):
             raise UserError(
                 f"{place}: keys are not written down; put api_key_env: NAME_OF_THE_VARIABLE that "
                 "holds it"

@@ -19,7 +19,7 @@ from workup.core.episode import Message
 from workup.core.errors import CaseError, UserError, unknown
 from workup.core.ports import Reply, Request
 from workup.core.shapes import first_problem
-from workup.roles.replies import CanonicalRequest, Replies, asked, clear_errors, insert
+from workup.roles.replies import DAY, CanonicalRequest, Replies, asked, clear_errors, insert
 
 LONGEST = 1 << 26  # bytes of a line that is read in
 PAGE = 500  # answers in memory at a time
@@ -55,7 +55,10 @@ class KeptReply:
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """The answers of a role, of a model (None: of all), that were not used for `older` seconds."""
+    """The answers of a role, of a model (None: of all), that were not used for `older` seconds.
+
+    A use is noted at most once a day, so an age counts from a day after the last one that is.
+    """
 
     role: str | None = None
     model: str | None = None
@@ -64,7 +67,9 @@ class Which:
     def where(self) -> tuple[str, tuple[Any, ...]]:
         # Without an age no time is compared: another machine's clock may be ahead.
         clause, values = (
-            ("WHERE used <= ?", [time.time() - self.older]) if self.older else ("WHERE true", [])
+            ("WHERE used <= ?", [time.time() - self.older - DAY])
+            if self.older
+            else ("WHERE true", [])
         )
         named = {
             column: value

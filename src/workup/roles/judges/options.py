@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 
 from workup.core.case import Case
@@ -12,8 +14,10 @@ from workup.core.text import asserts, normalise
 
 _LONGEST = 4_000  # characters of an answer that are looked at
 _LETTERED = re.compile(
-    r"^[(（\[［【]?\s*([A-Za-zＡ-Ｚ])\s*[)）\]］】]?\s*(?:[.:：．、,，)）]\s*(.*))?$", re.DOTALL
+    r"^[(（\[［【]?\s*([A-Za-zＡ-Ｚ])\s*[)）\]］】]?\s*(?:(?:[.:：．、,，)）]|\s[-–—]\s)\s*(.*))?$",
+    re.DOTALL,
 )
+_AROUND, _BEHIND = "*_` \t\n", ".。;；*_` \t\n"  # of a name: emphasis, and the end of a sentence
 _PREFIX = re.compile(
     r"^\s*(?:options?|choices?|选项|选)\s*[:：]?\s*(?=[(（\[［【A-Za-zＡ-Ｚ])", re.IGNORECASE
 )
@@ -22,33 +26,47 @@ _CUTS = tuple(
 )
 
 
-# a text's normal form, and whether it asserts: "B12?" is not the option "B12"
-Key = tuple[str, bool]
+# a text as it stands, or its normal form and whether it asserts: "B12?" is not the option "B12"
+Key = str | tuple[str, bool]
 
 
 def chosen(answer: str, options: Sequence[str]) -> tuple[str, ...]:
     """The texts of the chosen options, in the order of `options`.
 
-    Empty if any part of the answer names no option. An option is named by its text (as
-    `workup.core.text.same_name` compares), by its letter, or by both where they agree: "C", "(c)",
-    "C. Ceftriaxone". A set is a list of such names ("A, C", "B和D"), or capital letters without
-    anything between ("BD"). Naming an option twice is naming it: "AA" and "A, A" are "A". Linear in
-    the answer.
+    Empty if any part of the answer names no option. An option is named by its text (as it stands,
+    or else as `workup.core.text.same_name` compares, where that tells the options apart), by its
+    letter, or by both where they agree: "C", "(c)", "**C**", "C. Ceftriaxone". A set is a list of
+    such names ("A, C", "B和D"), or capital letters without anything between ("BD"). Naming an
+    option twice is naming it: "AA" and "A, A" are "A". Linear in the answer.
     """
-    texts = {_key(option): place for place, option in reversed(list(enumerate(options)))}
+    shared = Counter({_exact(option): _key(option) for option in options}.values())
+    texts: dict[Key, int] = {}
+    for place, option in enumerate(options):
+        texts.setdefault(_exact(option), place)
+        if shared[_key(option)] == 1:  # else "ccDee" would be "CCDEE"
+            texts.setdefault(_key(option), place)
     places = _places(answer[:_LONGEST], texts, len(options))
     return tuple(options[place] for place in sorted(places))
 
 
-def _key(text: str) -> Key:
+def _exact(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).strip()
+
+
+def _key(text: str) -> tuple[str, bool]:
     return normalise(text), asserts(text)
 
 
-def _places(answer: str, texts: dict[Key, int], count: int) -> frozenset[int]:
+def _named(text: str, texts: Mapping[Key, int]) -> int | None:
+    """The place of the option that has this text; None where no option has."""
+    return texts.get(_exact(text), texts.get(_key(text)))
+
+
+def _places(answer: str, texts: Mapping[Key, int], count: int) -> frozenset[int]:
     whole = _one(answer, texts, count)
     if whole is not None:
         return frozenset({whole})
-    plain = _PREFIX.sub("", answer).strip()
+    plain = _PREFIX.sub("", answer).strip(_AROUND).rstrip(_BEHIND)
     if plain.isascii() and plain.isalpha() and plain.isupper():
         letters = frozenset(map(ascii_uppercase.index, plain))
         return letters if max(letters) < count else frozenset()
@@ -65,18 +83,18 @@ def _places(answer: str, texts: dict[Key, int], count: int) -> frozenset[int]:
     return frozenset()
 
 
-def _one(name: str, texts: dict[Key, int], count: int) -> int | None:
+def _one(name: str, texts: Mapping[Key, int], count: int) -> int | None:
     """The place of the option that `name` names; None if letter and text name different ones."""
-    by_text = texts.get(_key(name))
-    lettered = _LETTERED.match(_PREFIX.sub("", name).strip())
+    by_text = _named(name, texts)
+    lettered = _LETTERED.match(_PREFIX.sub("", name).strip(_AROUND).rstrip(_BEHIND))
     if lettered is None:
         return by_text
     place = ascii_uppercase.find(normalise(lettered[1]).upper())
     if normalise(lettered[2] or ""):
         # First by the text after the letter: normalising would drop "A." as an article.
-        text = _key(lettered[2])
-        return by_text if text not in texts else place if texts[text] == place else None
-    return place if 0 <= place < count else None
+        told = _named(lettered[2], texts)
+        return by_text if told is None else place if told == place else None
+    return place if 0 <= place < count else by_text
 
 
 def right(case: Case) -> tuple[str, ...]:
