@@ -63,6 +63,18 @@ def test_prose_fences_and_thoughts_around_the_object_are_forgiven(answer: str) -
     assert len(bodies) == 1
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '<think>I might write {"same": true, "why": "x"}, but then',
+        '<think>I could write {"same": true, "why": "x"}. No.</think>\n{"same": false, "wh',
+        ' <think>a draft: {"same": true, "why": "x"}</think> They differ.',
+    ],
+)
+def test_a_draft_within_a_thought_is_no_answer(answer: str) -> None:
+    assert parse(answer, Verdict)[0] is None
+
+
 def test_the_end_of_a_thought_inside_the_answer_is_part_of_it() -> None:
     said = Verdict(same=False, why='they wrote </think>{"same": true}')
     assert parse(said.model_dump_json(), Verdict) == (said, "")

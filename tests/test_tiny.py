@@ -216,3 +216,9 @@ def test_a_warm_start_is_kept_by_recipe(tmp_path: Path, monkeypatch: pytest.Monk
         partial(written, blank, tokenizer)
     )  # made once more by a run that was as fast: nobody is disturbed
     assert {path.name for path in (tmp_path / "cache" / "tiny").iterdir()} == {first.shared.name}
+
+
+@pytest.mark.parametrize("width", [8, 68, 100, 168])
+def test_any_width_has_rotations(width: int) -> None:
+    model, _ = build(open_source("clinic:xs"), (), TinySettings(width=width), 0)
+    assert model.config.head_dim % 2 == 0

@@ -139,12 +139,15 @@ def parse(text: str, shape: type[Answer]) -> tuple[Answer | None, str]:
     """The JSON object in `text` as `shape`; or None and what is wrong, in one line.
 
     Prose and code fences around the object are accepted, and a thought before it. The object is
-    from the first brace to the last; if that is none, from the first brace after `</think>`.
+    from the first brace to the last; if that is none, from the first brace after `</think>`. A text
+    that begins with a thought has no answer before the thought is over: it may hold a draft.
     """
     text = text[:LONGEST]
+    _, over, rest = text.partition("</think>")
+    if text.lstrip().startswith("<think>"):
+        return _parse(rest, shape) if over else (None, "its thought is not over")
     answer, problem = _parse(text, shape)
-    _, thought, rest = text.partition("</think>")
-    return _parse(rest, shape) if thought and answer is None else (answer, problem)
+    return _parse(rest, shape) if over and answer is None else (answer, problem)
 
 
 def _parse(text: str, shape: type[Answer]) -> tuple[Answer | None, str]:

@@ -60,7 +60,7 @@ def build(
         num_hidden_layers=settings.layers,
         num_attention_heads=settings.heads,
         num_key_value_heads=settings.heads,
-        head_dim=max(16, settings.width // settings.heads),
+        head_dim=max(16, settings.width // settings.heads // 2 * 2),  # rotations need an even one
         max_position_embeddings=settings.context,
         # Own output weights, and rotations that hardly blur content: so it learns sooner to look up
         # what it has asked.
