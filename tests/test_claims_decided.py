@@ -290,6 +290,8 @@ def test_a_share_at_its_end_is_steady_for_another_reason(level: float, told: str
     assert isinstance(figure("late deviation", Curve("a", away), [], "accuracy"), float)
     paid = [{"accuracy": 0, "reward": level + sign} for sign in (1e-3, -1e-3)] * 10
     assert isinstance(figure("late deviation", Curve("a", paid), [], "reward"), float)
+    untold = figure("late deviation", Curve("a", [{"reward": 1}]), [], "accuracy")
+    assert "too few steps logged it" in str(untold)
 
 
 def test_the_lead_of_a_share_is_that_of_the_regression() -> None:

@@ -52,7 +52,7 @@ def late_deviation(curve: Curve, _: Sequence[Outcome], name: str) -> float | str
     has given up searching is right in .00, which is steady and says nothing of its training.
     """
     trend = _trend(curve, name)
-    if metric(name).share and not EDGE <= trend.late_mean <= 1 - EDGE:
+    if metric(name).share and (trend.late_mean < EDGE or trend.late_mean > 1 - EDGE):
         return f"{name} ends at {number(name, trend.late_mean)}, where it cannot vary"
     return PER * trend.std
 
