@@ -9,7 +9,6 @@ from pydantic import Field
 from workup.core.case import Case, Kind, Source
 from workup.core.episode import Action, Message, Observation, Turn
 from workup.environments import consultation
-from workup.environments.base.trouble import Trouble
 from workup.environments.consultation import Consultation
 
 EXPENSIVE = {Kind.LABORATORY.value, Kind.IMAGING.value}
@@ -28,15 +27,7 @@ class Scarce(Consultation):
     Settings = Settings
 
     def __init__(self, source: Source, settings: Settings) -> None:
-        super().__init__(
-            source.items,
-            source.diagnoses,
-            settings.max_turns,
-            settings.share,
-            Trouble.of(source, settings),
-            matcher=settings.matcher(source.items),
-            closed=settings.closed,
-        )
+        super().__init__(**consultation.arguments(source, settings))
         self.granted = settings.granted
 
     @property

@@ -117,7 +117,7 @@ def _pooled(runs: Sequence[Run]) -> dict[str, Any]:
             doctors[doctor] = describe_seeds(each, runs[0].seed)
     first = runs[0].versions
     return {
-        "command": without_means(first["command"]),
+        "command": first["command"],
         "made": origin(first),
         "seeds": [run.seed for run in runs],
         "learning": [(run.summary or {}).get("learning", {}).get("verdict") for run in runs],
@@ -335,6 +335,7 @@ def main(words: Sequence[str]) -> None:
         if not folders:
             raise UserError("name the runs, or the folder of claims, behind the result's name")
         kept = take(name, [Path(folder) for folder in folders])
+        kept["command"] = without_means(kept["command"])
         KEPT.mkdir(exist_ok=True)
         text = json.dumps(kept, ensure_ascii=False, indent=1)
         (KEPT / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from typing import Any
 
 from pydantic import Field
 
@@ -67,14 +68,19 @@ class Consultation(RecordedConsultation):
         return seen if self.checker is None else await self.checker.found(case, seen)
 
 
+def arguments(source: Source, settings: Settings) -> dict[str, Any]:
+    """What a consultation over the cases of `source` is made of, by its parameters' names."""
+    return {
+        "items": source.items,
+        "diagnoses": source.diagnoses,
+        "max_turns": settings.max_turns,
+        "share": settings.share,
+        "trouble": Trouble.of(source, settings),
+        "matcher": settings.matcher(source.items),
+        "closed": settings.closed,
+    }
+
+
 def open(source: Source, settings: Settings) -> Consultation:
     """The consultation over the cases of `source`."""
-    return Consultation(
-        source.items,
-        source.diagnoses,
-        settings.max_turns,
-        settings.share,
-        Trouble.of(source, settings),
-        matcher=settings.matcher(source.items),
-        closed=settings.closed,
-    )
+    return Consultation(**arguments(source, settings))

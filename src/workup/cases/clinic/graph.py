@@ -145,20 +145,15 @@ def treatments() -> Mapping[str, tuple[str, ...]]:
     return {codes[row["disease"]]: parts(row["treatments"]) for row in rows("treatments.csv")}
 
 
-def shown(subset: str, disease: Disease, *, links: bool = False) -> Iterator[Triple]:
-    """What the disease typically shows, with links what its picture does."""
-    head = picture(disease.name) if links else disease.name
-    for finding in typical(subset, disease):
-        yield Triple(head, relation(finding), finding.name)
-
-
 def link(disease: str) -> Triple:
     """What ties the mark of a disease to that of its picture, in a clinic with links."""
     return Triple(disease, "has picture", picture(disease))
 
 
 def _of_disease(subset: str, disease: Disease, *, links: bool) -> Iterator[Triple]:
-    yield from shown(subset, disease, links=links)
+    head = picture(disease.name) if links else disease.name
+    for finding in typical(subset, disease):
+        yield Triple(head, relation(finding), finding.name)
     if links:
         yield link(disease.name)
     yield Triple(disease.name, "belongs to", disease.family)
@@ -204,12 +199,12 @@ def reference(
     With links the picture stands between: disease → picture → finding → test.
     """
     graph, given = triples(subset, links=links), set(findings)
-    tied = [link(disease)] if links else []
-    about = [t for t in graph if t.head in {disease, *(t.tail for t in tied)} and t.tail in given]
+    head = picture(disease) if links else disease
+    about = [t for t in graph if t.head == head and t.tail in given]
     tested = {t.tail for t in about}
     further = [t for t in graph if t.relation == "investigated by" and t.head in tested]
-    family = [t for t in graph if t.head == disease and t.relation == "belongs to"]
-    return (*about, *further, *tied, *family)
+    tied = [t for t in graph if t.head == disease and t.relation in ("has picture", "belongs to")]
+    return (*about, *further, *tied)
 
 
 def verbalise(triple: Triple, wording: int = 0) -> str:

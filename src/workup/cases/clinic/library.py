@@ -23,7 +23,6 @@ from workup.cases.clinic.graph import (
     possible,
     reference,
     relation,
-    shown,
     statements,
     treatments,
     typical,
@@ -437,8 +436,9 @@ def _entry(subset: str, index: int, *, whole: bool, links: bool = False) -> Clin
     )
     text = f"Findings: {', '.join(finding.name for finding in findings)}."
     if whole:
-        about = {triple.tail: triple for triple in shown(subset, disease, links=links)}
-        text = " ".join(verbalise(about[each.name]) for each in findings)
+        head = picture(disease.name) if links else disease.name
+        stated = (Triple(head, relation(each), each.name) for each in findings)
+        text = " ".join(map(verbalise, stated))
     id = f"{subset.removesuffix(RENAMED)}-handbook-{index}"
     title = _capital(disease.name)
     return ClinicDocument(id, title, text, max(LEVELS), disease=disease.name, misleading=False)

@@ -149,8 +149,7 @@ class Queue:
     took: dict[ClaimRun, float] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     began: float = field(init=False)
-    _running: dict[ClaimRun, subprocess.Popen[bytes]] = field(default_factory=dict)
-    _since: dict[ClaimRun, float] = field(default_factory=dict)
+    _running: dict[ClaimRun, tuple[subprocess.Popen[bytes], float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.began = self.clock()
@@ -195,24 +194,24 @@ class Queue:
 
     def _start(self, job: ClaimRun) -> None:
         job.out.parent.mkdir(parents=True, exist_ok=True)
-        self._since[job] = self.clock()
         with job.log.open("ab") as log:
-            self._running[job] = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, *job.command()],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env={"OMP_NUM_THREADS": "1", **os.environ},
             )
+        self._running[job] = process, self.clock()
 
     def _over(self) -> Iterator[ClaimRun]:
-        for job, process in list(self._running.items()):
+        for job, (process, since) in list(self._running.items()):
             if process.poll() is None:
                 continue
             del self._running[job]
             try:
                 if job.ended:
-                    self.took[job] = self.clock() - self._since[job]
+                    self.took[job] = self.clock() - since
                 else:
                     self.failed[job] = job.why()
             except (UserError, DamagedError) as error:
@@ -221,9 +220,10 @@ class Queue:
 
     def _stop(self) -> None:
         """Ends what runs, and waits until it has. A run can be ended at any moment."""
-        for process in self._running.values():
+        processes = [process for process, _ in self._running.values()]
+        for process in processes:
             process.terminate()
-        for process in self._running.values():
+        for process in processes:
             try:
                 process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
