@@ -250,7 +250,9 @@ def test_an_export_holds_a_bounded_part_in_memory(
         return highest
 
     peak(40)  # what is imported once
-    assert peak(400) < 1.5 * peak(100)
+    shorter = peak(100)
+    # The least of three, since an earlier test's thread may take memory during one of them.
+    assert min(peak(400) for _ in range(3)) < 1.5 * shorter
 
 
 def test_failed_episodes_are_in_no_set(tmp_path: Path) -> None:

@@ -853,9 +853,10 @@ def test_pruning_takes_out_what_plain_filtering_would(
             with pytest.raises(UserError, match="no role in"):
                 upkeep.prune(replies, Which(role))
         else:
-            # Those of one day were filled in one after the other.
+            # Those of one day were filled in one after the other. A use is written down once a
+            # day, so an answer is that old for certain a day later.
             oldest = sorted(
-                (row for row in rows if row[3] >= older and role in (None, row[1])),
+                (r for r in rows if (r[3] > older or not older) and role in (None, r[1])),
                 key=lambda row: -row[3],
             )
             gone, total = [], sum(row[4] for row in rows)
