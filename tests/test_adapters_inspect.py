@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,15 @@ def test_the_task_is_found_by_its_name() -> None:
     (point,) = entry_points(group="inspect_ai", name="workup")
     assert point.load() is inspect
     assert callable(inspect.encounter)
+
+
+@pytest.mark.parametrize(("most", "fails"), [(0.0, True), (0.2, 0.2), (1.0, False)])
+def test_the_share_that_may_fail_is_no_number_of_samples(most: float, fails: float) -> None:
+    from workup.interop.adapters.inspect import task
+
+    made = bench()
+    made = replace(made, examination=replace(made.examination, max_failed=most))
+    assert task(made).fail_on_error == fails
 
 
 def test_an_encounter_that_fails_is_an_error_and_no_zero(

@@ -220,6 +220,19 @@ def test_a_thought_is_no_part_of_the_answer(said: str, answer: str) -> None:
     assert _answer(said) == answer
 
 
+def test_a_thought_that_the_template_begins_and_nothing_ends_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+    model = LocalChat.load(str(save(tmp_path / "thinks", template)))
+
+    async def sample(prompt: object, sampling: object, guide: object) -> Completion:
+        return Completion("perhaps, or else", truncated=True)
+
+    monkeypatch.setattr(model._policy, "sample", sample)
+    assert [each.text for each in answers(model, request("is it flu?"))] == [""]
+
+
 def test_an_answer_is_whole_where_its_grammar_has_a_thought(
     chat: LocalChat, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -154,6 +155,19 @@ def test_orders_reach_what_the_record_holds_beside_the_listed_items() -> None:
     ):
         assert fact.text in replied(world, case, order(ordered), BOXED)
     assert "not available" in replied(world, case, order("lipase"), BOXED)
+    both = replied(world, case, order("heart rate and ultrasound of the abdomen, lipase"), BOXED)
+    assert all(text in both for text in (facts[1].text, facts[2].text, "lipase: not available."))
+
+
+def test_several_examinations_in_one_order_are_each_carried_out() -> None:
+    source = open_source("clinic:s", split=0)
+    world = open(source, Settings(max_turns=2, department="any"))
+    episode = play(Script(order("ECG and troponin", "troponin, MRI"), BOXED), world, source.test[0])
+    assert world.examined(episode.turns[0]) == ("electrocardiogram", "serum troponin")
+    *_, last, _ = episode.turns[0].observation.messages[0].content.splitlines()
+    assert last == "MRI: not available."
+    named = asyncio.run(world.examinations(source.test[0], ["ECG and troponin"], 0))
+    assert named == {"ECG and troponin": {"electrocardiogram", "serum troponin"}}
 
 
 def test_an_order_that_two_free_facts_fit_brings_the_best() -> None:

@@ -16,6 +16,8 @@ from peft import LoraConfig, get_peft_model
 from scipy import stats
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -731,6 +733,21 @@ def test_sliding_attention_is_refused() -> None:
         )
 
 
+def test_local_attention_and_positions_by_length_are_refused() -> None:
+    near = GPTNeoConfig(
+        vocab_size=40, hidden_size=32, num_layers=2, num_heads=4, max_position_embeddings=64,
+        attention_types=[[["global", "local"], 1]],
+    )  # fmt: skip
+    with pytest.raises(UserError, match="local"):
+        LocalPolicy(GPTNeoForCausalLM(near), letters())
+    near.attention_types, near.attention_layers = [[["global"], 2]], ["global", "global"]
+    LocalPolicy(GPTNeoForCausalLM(near), letters())
+    how = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
+    long = LlamaConfig(vocab_size=40, rope_parameters=how, max_position_embeddings=64, **SHAPE)
+    with pytest.raises(UserError, match="'dynamic'"):
+        LocalPolicy(LlamaForCausalLM(long), letters())
+
+
 def test_loading_what_is_not_there(tmp_path: Any) -> None:
     with pytest.raises(UserError, match="no weights"):
         load(tmp_path / "nothing")
@@ -772,6 +789,16 @@ def test_the_closing_token_is_not_written_twice() -> None:
         == "yes<|im_end|>\n<|im_start|>user\nand?<|im_end|>\n<|im_start|>assistant\n"
     )
     assert made.render([Message("user", "and?")], made.encode("yes")) == (END, *suffix)
+
+
+def test_a_blank_before_the_closing_token_is_not_written_after_it() -> None:
+    tokenizer = letters()
+    tokenizer.chat_template = CHATML.replace("{{ m['content'] }}", "{{ m['content'] }} ")
+    made = LocalPolicy(qwen(80), tokenizer)
+    yes = made.encode("yes")
+    suffix = made.render([Message("user", "and?")], (*yes, END))
+    assert tokenizer.decode(suffix).startswith("\n<|im_start|>user\nand? ")
+    assert made.render([Message("user", "and?")], yes) == (*made.encode(" "), END, *suffix)
 
 
 def test_the_mark_itself_may_stand_in_a_message() -> None:

@@ -6,11 +6,14 @@ import asyncio
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command_line import Call
+from handmade import Script
+from handmade import play as rolled_out
 from hpo_world import TERMS as TERMS_FILE
 from hpo_world import patient, patients, release
 from hypothesis import given, settings
@@ -18,19 +21,23 @@ from hypothesis import strategies as st
 from test_rare_rankers import ABOVE, BLUE, FIT, FOCAL, RED, SKIN, TERMS
 
 from workup.cases import open_source
-from workup.core.case import Case
-from workup.core.episode import Action, Turn
+from workup.core.case import Case, Source
+from workup.core.episode import Action, Batch, Score, Scores, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Doctor, Sampling
+from workup.core.ports import Doctor, Instruments, Sampling
+from workup.core.stages import GrpoStage
 from workup.environments import inquiry
 from workup.environments.base.encounter import GREEDY
 from workup.environments.base.term_patient import NO, NOT_RECORDED
+from workup.methods.base.exact_gain import paid_by_gain
 from workup.retrieval.hpo import RATIO
 from workup.retrieval.hpo.asking import NOISE, AskedTerms, TermQuestions, answer, τ
 from workup.retrieval.hpo.library import build
 from workup.retrieval.hpo.phenotypes import LikelihoodRatio, PatientFindings, Profiles
 from workup.retrieval.hpo.release import HpoRelease
 from workup.retrieval.index import IndexSettings
+from workup.rl.credit import zscore
+from workup.roles.judges.exact import ExactJudge
 from workup.studies import rare_questions
 from workup.studies.rare_questions import ALL, DOCTORS, ONE, RANDOM, TOLD
 
@@ -134,6 +141,8 @@ def played(world: inquiry.Inquiry, doctor: Doctor, case: Case) -> list[Turn]:
         ("do you have a sign of the skin?", "Skin sign.", (SKIN,), "Skin sign", True),
         ("Blue spot", NO, (), "Blue spot", True),
         ("Red spot", NOT_RECORDED, (), "Red spot", False),
+        ("a blue spot or warts?", f"Blue spot. {NO}", (), "Blue spot", True),
+        ("is there a red spot", f"Red spot. {NOT_RECORDED}", (), "Red spot", False),
         ("Phenotypic abnormality", "", (), "", False),
     ],
 )
@@ -169,6 +178,55 @@ def test_doctors_ask_for_terms(tmp_path: Path, folder: Path) -> None:
     assert rounds == played(world, doctors["random doctor"], case)
     plain, _ = world_of(tmp_path / "plain", folder, terms="")
     assert GREEDY not in plain.anchors(source, 0)
+
+
+def paid(world: inquiry.Inquiry, case: Case) -> Score:
+    """What the ideal credit pays an episode of ASKS."""
+    script = Script(*(world.write(*each) for each in ASKS))
+    source = Source("own", [case], [case], phrases=())
+    (stage,) = paid_by_gain([GrpoStage("grpo", score_nothing, zscore())], source, world)
+    assert isinstance(stage, GrpoStage)
+    stage.fits(case)
+    ((score,),) = asyncio.run(
+        stage.reward(((rolled_out(script, world, case),),), Instruments(ExactJudge()))
+    )
+    return score
+
+
+async def score_nothing(batch: Batch, instruments: Instruments) -> Scores:
+    return [[Score.at_end(episode, 0.0) for episode in group] for group in batch]
+
+
+ASKS = (("ask", "Skin sign"), ("ask", "Seizure"), ("diagnose", SPOT[1]))
+
+
+def test_ideal_credit_pays_a_question_by_the_rankers_belief(
+    tmp_path: Path, folder: Path, questions: TermQuestions
+) -> None:
+    world, case = world_of(tmp_path, folder)
+    score = paid(world, case)
+
+    def log_p(*terms: str) -> float:
+        findings = PatientFindings(terms, own=frozenset({"PMID:10"}))
+        weights = [math.exp(τ * each) for each in questions.ratio.scores(findings)]
+        return math.log(weights[questions.profiles.row[SPOT[0]]] / sum(weights))
+
+    known = {case.given[0].id}
+    Φ = [log_p(*known), log_p(*known, SKIN), log_p(SKIN, FOCAL)]
+    assert score.turns == pytest.approx((Φ[1] - Φ[0], Φ[2] - Φ[1], 1.0), abs=1e-12)
+    assert abs(Φ[2] - Φ[0]) > 0.01
+    assert score.parts["gain"] == pytest.approx(Φ[2] - Φ[0])
+
+
+def test_ideal_credit_is_0_for_a_disease_that_only_the_own_paper_describes(
+    tmp_path: Path, folder: Path
+) -> None:
+    world, case = world_of(tmp_path, folder)
+    unknown = replace(case, truth=replace(case.truth, codes=("OMIM:999",)))
+    assert paid(world, unknown).turns[:2] == (0.0, 0.0)
+    plain, _ = world_of(tmp_path / "plain", folder, terms="")
+    with pytest.raises(UserError, match="needs a model of the cases"):
+        paid(plain, case)
 
 
 TWIN_TERM = "\n[Term]\nid: HP:0000013\nname: Red spot\nis_a: HP:0000010 ! Skin sign\n"

@@ -27,7 +27,7 @@ from workup.cases.clinic.graph import canonical, read_triples, reference, triple
 from workup.cases.clinic.library import library
 from workup.core.case import Case, Passage, Statement
 from workup.core.episode import DIAGNOSE, MALFORMED, Completion, Ending, Episode, Turn
-from workup.core.errors import UserError
+from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Instruments, Teaching
 from workup.core.stages import GrpoStage
 from workup.environments.base.thoughts import thought, well_formed
@@ -335,6 +335,19 @@ def test_without_references_nothing_is_trained() -> None:
     with pytest.raises(UserError, match="has no reference reasoning"):
         fits(SOURCE.train[0])
     check(bare, ["format", "breadth"])(SOURCE.train[0])  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"without=\[answer,.*,logical,quality,.*,statistic\]"):
+        fits(SOURCE.train[0])  # what is left out already is named too
+
+
+def test_an_episode_without_reference_reasoning_fails_and_is_paid_no_zero() -> None:
+    bare = MODULE.open(SOURCE, Settings(index="clinic:xs"))
+    episode = played(*GOOD, case=SOURCE.train[0], world=bare)
+    for components in (("format", "semantic"), ("logical",)):
+        _, settle = progressive(bare, components, Reads(trigrams))  # type: ignore[arg-type]
+        with pytest.raises(RolloutError, match="has no reference reasoning"):
+            asyncio.run(settle(episode))
+    _, settle = progressive(bare, ("format", "breadth"), Reads(trigrams))
+    asyncio.run(settle(episode))
 
 
 @pytest.fixture(scope="module")

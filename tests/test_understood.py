@@ -250,10 +250,54 @@ def test_ddxplus_understands_its_own_questions_in_other_words(tmp_path: Path, si
         ("No cough then, but is there a fever?", "fever"),
         ("Do you have no fever?", "fever"),
         ("Have you coughed?", "cough"),
+        ("Does your boss have a cough?", ""),
+        ("Did your stepfather cough?", ""),
+        ("Do people around you have a cough?", ""),
+        ("Is anyone you live with coughing?", ""),
+        ("Does anyone else have a fever?", ""),
+        ("Did anyone else notice your cough?", "cough"),
+        ("MRI for a cough", ""),
+        ("Colonoscopy because of the cough", ""),
+        ("Chest x-ray for cough", "chest radiograph"),
     ],
 )
 def test_what_is_denied_or_about_others_is_read_with_care(request_: str, item: str) -> None:
     assert ask(request_).item == item
+
+
+@pytest.mark.parametrize(
+    ("request_", "item"),
+    [
+        ("Serum magnesium", "magnesium"),
+        ("Have you been on magnesium?", ""),
+        ("Are you on magnesium?", ""),
+        ("Do you use any magnesium supplements?", ""),
+        ("Is a magnesium level available of the patient on diuretics?", "magnesium"),
+        ("Magnesium in sweat", ""),
+        ("Magnesium in the pericardial fluid", ""),
+        ("Bone marrow magnesium", ""),
+        ("Sweat chloride", "sweat chloride"),
+        ("Do you take sleeping pills?", ""),
+        ("How is your sleep?", "poor sleep"),
+    ],
+)
+def test_a_value_is_that_of_its_specimen_and_not_what_is_taken(request_: str, item: str) -> None:
+    world = Consultation(
+        [
+            Item("magnesium", "Serum magnesium", "Normal.", Kind.LABORATORY),
+            Item("sweat chloride", "Sweat test", "Normal.", Kind.LABORATORY),
+            Item("poor sleep", "Do you sleep badly?", "Sleeps well.", synonyms=("sleep",)),
+        ]
+    )
+    assert ask(request_, world).item == item
+
+
+def test_a_study_that_nobody_recorded_is_not_answered_by_its_reason() -> None:
+    facts = (Fact("1", "headache", "Headache for a week."), Fact("2", "MRI", "MRI: normal."))
+    case, world = Case("x", "A man.", Truth("flu", facts=facts)), Consultation(())
+    assert ask("CT for headache", world, case).evidence == ()
+    assert ask("MRI for headache", world, case).evidence == ("2",)
+    assert ask("Ask for the headache", world, case).evidence == ("1",)
 
 
 def test_an_item_about_the_family_is_meant_by_a_request_about_it() -> None:

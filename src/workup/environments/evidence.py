@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
@@ -389,11 +390,14 @@ class EvidenceSeeking(Encounter):
         stage = self._stage(turn)
         found: dict[str, frozenset[str]] = {}
         for order in orders[: self.settings.orders]:
-            meant = await self._meant(case, order)
-            items = self.named(meant)
-            if not (items and stage) or self._within(meant, stage):
-                other = self.rages.canonical(meant) or normalise(meant)
-                found[order] = frozenset([item.name for item in items] or [other])
+            names: list[str] = []
+            for meant in await self._meant(case, order):
+                items = self.named(meant)
+                if not (items and stage) or self._within(meant, stage):
+                    other = self.rages.canonical(meant) or normalise(meant)
+                    names += [item.name for item in items] or [other]
+            if names:
+                found[order] = frozenset(names)
         return found
 
     def informed(self, episode: Episode, place: int) -> bool:
@@ -480,8 +484,9 @@ class EvidenceSeeking(Encounter):
         if not orders:
             return Observation((Message("user", wording.nothing),))
         stage = self._stage(turn)
-        meant = [await self._meant(case, order) for order in orders[: self.settings.orders]]
-        done = list(dict.fromkeys(meant))
+        allowed = orders[: self.settings.orders]
+        meant = [await self._meant(case, order) for order in allowed]
+        done = list(dict.fromkeys(chain.from_iterable(meant)))
         refused = {order for order in done if stage and not self._within(order, stage)}
         carried_out = [order for order in done if order not in refused]
         results = dict(zip(carried_out, await self.rages.results(case, carried_out), strict=True))
@@ -489,7 +494,7 @@ class EvidenceSeeking(Encounter):
             self._later(case, order, wording) if order in refused else results[order].text: 0
             for order in done
         }
-        most = (wording.most,) if len(orders) > len(meant) else ()
+        most = (wording.most,) if len(orders) > len(allowed) else ()
         found = [id for result in results.values() for id in result.evidence]
         items = {item.name for order in carried_out for item in self.named(order)}
         return Observation(
@@ -499,17 +504,30 @@ class EvidenceSeeking(Encounter):
             sources=tuple(result.source for result in results.values()),
         )
 
-    async def _meant(self, case: Case, order: str) -> str:
-        """The item for an order in other words ("blood sugar" → "glucose"), else the order.
+    async def _meant(self, case: Case, order: str) -> Sequence[str]:
+        """The items for an order in other words ("blood sugar" → "glucose"), else the order.
 
-        What the record holds beside the listed items is an item too. An order that names a disease
-        means one only where it is the item's own name or synonym ("flu test").
+        Where the order joins several and is not one item as a whole, each is read by itself: "ECG
+        and troponin". An order that names a disease means an item only where it is the item's own
+        name or synonym ("flu test").
         """
         if self.rages.refuses(case, order):
-            whole = self.matcher.whole(order).items
-            return whole[0].name if len(whole) == 1 else order
-        if not self.rages.unread(case, order):
-            return order
+            called = self.matcher.whole(order).items
+            return [called[0].name if len(called) == 1 else order]
+        named = self.rages.named(case, order)
+        if named and all(each.known for each in named):
+            return [order]
+        whole = await self._item(case, order)
+        parts = [each.name if each.known else await self._item(case, each.name) for each in named]
+        joined = whole not in (order, *parts)  # one item's name: "CT of chest and abdomen"
+        unread = not any(each.known or each.name not in parts for each in named)
+        return [whole] if len(named) < 2 or joined or unread else parts
+
+    async def _item(self, case: Case, order: str) -> str:
+        """The one item that an order means in other words, else the order.
+
+        What the record holds beside the listed items is an item too.
+        """
         names = [item.name for item in self.matcher.match(order).items]
         if not names:
             facts = [fact for fact in case.all_facts if fact.item not in self.matcher.names]

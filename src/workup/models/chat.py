@@ -19,6 +19,8 @@ from workup.models.weights import load
 # gigabyte.
 TRANSCRIPTS = 16
 THOUGHT = "</think>"
+_THINK = "<think>"
+_BEGUN = 8  # of a prompt's last tokens, in which a template may begin the thought
 HELD = "+schema"  # ends the name of a model whose answers are held to their schemas
 
 
@@ -98,7 +100,11 @@ class LocalChat:
             said = await self._policy.sample(prompt, sampling)
         if guide is not None and guide.problem:
             raise RolloutError(f"{self.name}: the answer to {request.role}: {guide.problem}")
-        text = said.text if guide is not None or request.whole else _answer(said.text)
+        text = said.text
+        if guide is None and not request.whole:
+            # Some templates begin the thought themselves.
+            begun = self._policy.tokenizer.decode(prompt[-_BEGUN:]).rstrip().endswith(_THINK)
+            text = _answer(text, begun)
         return Reply(text, len(prompt), len(said.tokens), said.truncated)
 
     def _guide(self, request: Request) -> Guide | None:
@@ -127,9 +133,12 @@ def _longest(request: Request) -> int:
     return max(1, request.max_tokens // 2)
 
 
-def _answer(text: str) -> str:
-    """The text after the thought; nothing while the thought is not over."""
+def _answer(text: str, begun: bool = False) -> str:
+    """The text after the thought; nothing while the thought is not over.
+
+    `begun` is whether the prompt has begun it.
+    """
     thought, closed, answer = text.partition(THOUGHT)
     if closed:
         return answer.strip()
-    return "" if thought.lstrip().startswith("<think>") else text
+    return "" if begun or thought.lstrip().startswith(_THINK) else text

@@ -121,7 +121,10 @@ class ChatTokens:
         """
         whole = self.template((Message("user", "x"), Message("assistant", MARK), *messages))
         ids = self.markup(whole[whole.index(MARK) + len(MARK) :])
-        return ids[1:] if ended and ids and ids[0] in self.eos else ids
+        first = next((place for place, each in enumerate(ids) if each in self.eos), None)
+        if not ended or first is None or self.tokenizer.decode(ids[:first]).strip():
+            return ids
+        return ids[first + 1 :]  # some templates write a blank before it
 
 
 def endings(generation_config: Any, tokenizer: Any) -> frozenset[int]:

@@ -138,8 +138,14 @@ class LocalPolicy(ChatTokens):
         self.context = int(getattr(config, "max_position_embeddings", 1 << 20))
         if not _attends_to_everything(config, self.context):
             raise UserError(
-                f"model type '{config.model_type}' has sliding or linear attention layers, which "
-                "the local policy's cache does not hold; use a model with full attention"
+                f"model type '{config.model_type}' has sliding, local or linear attention layers, "
+                "which the local policy's cache does not hold; use a model with full attention"
+            )
+        rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+        if rope and (kind := rope.get("rope_type") or rope.get("type")) in _BY_LENGTH:
+            raise UserError(
+                f"the rotary positions of this model ('{kind}') depend on the longest text of a "
+                "pass, so its texts would depend on each other; use a model with others"
             )
         self.device = next(model.parameters()).device
         self.slots = Slots(config.num_hidden_layers, self.device)
@@ -308,11 +314,18 @@ class LocalPolicy(ChatTokens):
         return self.completion(request.tokens, request.logprobs, room, request.sampling.stop)
 
 
+_WITHOUT_ATTENTION = ("rwkv", "mamba", "mamba2", "falcon_mamba", "xlstm")
+# Kinds of rotary positions whose frequencies change with the longest text of a pass.
+_BY_LENGTH = ("longrope", "su", "dynamic")
+
+
 def _attends_to_everything(config: Any, context: int) -> bool:
     """Whether every layer sees the whole past."""
-    kinds = getattr(config, "layer_types", None)
+    kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
     if kinds:
-        return all(kind == "full_attention" for kind in kinds)
+        return all(kind in ("full_attention", "global") for kind in kinds)
+    if config.model_type in _WITHOUT_ATTENTION:
+        return False
     return (getattr(config, "sliding_window", None) or context) >= context
 
 

@@ -33,6 +33,13 @@ _WHY = (
     r"|to (?:evaluate|assess|rule out|exclude|confirm|investigate|look for|check for))\b"
 )
 _REASON = re.compile(rf"{_WHY}(?:(?!{_WHY})[^,;.?!])*", re.IGNORECASE)
+# What is ordered for a reason alone: "MRI for headache". A blood test for lipase is no such study.
+_STUDY = re.compile(
+    r"\b(?:mri|ct|pet|eeg|e[ck]g|emg|echo\w{0,10}|x-?rays?|scans?|imaging|radiograph\w{0,3}"
+    r"|ultraso(?:und|nograph\w{0,3})|sonograms?|mammogra\w{1,3}|\w{1,20}oscopy|\w{0,20}angiogra\w{1,3}"
+    r"|biopsy)\b",
+    re.IGNORECASE,
+)
 # Several things in one request: "chest pain or fever", "fever, chest pain". A comma before a
 # further question joins nothing.
 _JOINED = re.compile(
@@ -57,19 +64,27 @@ _FAMILY = re.compile(
 # Each topic has two patterns: one for requests, one for the wordings of items and facts. "Family
 # history of joint disease" is a wording about the family.
 _KIN = (
-    r"(?:mother|mom|mum|father|dad|parents?|brothers?|sisters?|siblings?|husband|wife|spouse"
-    r"|partner|girlfriend|boyfriend|sons?|daughters?|children|kids|aunts?|uncles?|cousins?|nieces?"
-    r"|nephews?|grand(?:mothers?|fathers?|parents?|sons?|daughters?|child(?:ren)?|kids?|mas?|pas?)"
-    r"|friends?|neighbou?rs?|co-?workers?|colleagues?|room-?mates?)\b"
+    r"(?:(?:step-?|half-?)?(?:mother|mom|mum|father|dad|parents?|brothers?|sisters?|siblings?|sons?"
+    r"|daughters?)|husband|wife|spouse|partner|girlfriend|boyfriend|fianc[eé]e?|twin|children|kids"
+    r"|aunts?|uncles?|cousins?|nieces?|nephews?"
+    r"|grand(?:mothers?|fathers?|parents?|sons?|daughters?|child(?:ren)?|kids?|mas?|pas?)"
+    r"|friends?|neighbou?rs?|co-?workers?|colleagues?|boss|(?:class|flat|house|room|team)-?mates?"
+    r"|care-?givers?|carers?|bab(?:y-?|ie)sitters?)\b"
 )
 # A relative who only noticed something is not asked about: "has your wife told you that you snore".
 _NOTICED = (
     r"(?! (?:tell|told|noticed?|say|said|says|heard|seen|mention(?:ed)?|complained|pointed)\b)"
 )
+_NEARBY = (
+    r"(?:at (?:home|work|school)|in your (?:home|house(?:hold)?)|around you|close to you|near you"
+    r"|you (?:know|live with|work with))\b"
+)
 _WHOSE = r"(?:(?:any of |one of )?(?:your|his|her|their|the) )"
 _ASKED_KIN = re.compile(
     r"\b(?:(?:family|families|relatives?|hereditary|household)\b"
-    rf"|(?:any|some)(?:one|body) (?:else )?(?:at (?:home|work)|in your (?:house|home)){_NOTICED}"
+    rf"|(?<!with )(?<!near )(?<!around )(?<!to )(?:(?:any|some|every)(?:one|body)|people|those)"
+    rf"(?: else)? {_NEARBY}{_NOTICED}"
+    rf"|(?<!with )(?<!near )(?<!around )(?<!to )(?:any|some)(?:one|body) else\b{_NOTICED}"
     rf"|(?:do|does|did|has|have|had|is|are|was|were) {_WHOSE}?(?:\w{{1,20}} )?{_KIN}{_NOTICED}"
     rf"|(?:in|of|among) {_WHOSE}{_KIN}|{_WHOSE}{_KIN}['’]s?)|^\W*your {_KIN}",
     re.IGNORECASE,
@@ -118,7 +133,7 @@ _ABOUT = (
 # may one that a colleague is asked: "have you taken his potassium".
 _TAKEN = re.compile(
     r"\b(?:do|does|did|are|is|have|has) (?:you|he|she|the patient) (?:\w{1,20} )?"
-    r"(?:tak|us(?:e|ing)\b)",
+    r"(?:tak|us(?:e|ing)\b|(?:been )?(?:prescribed|on)\b)|\bsupplements?\b",
     re.IGNORECASE,
 )
 _TESTED = re.compile(
@@ -137,6 +152,12 @@ _SPECIMENS = tuple(
             "synovial|joint (?:fluid|aspirat)",
             "ascit|peritoneal",
             "pleural",
+            "pericardial",
+            "amniotic",
+            "saliva",
+            "sputum|phlegm|bronchoalveolar|bronchial (?:wash|lavage)",
+            r"sweat (?:test|chlor|sodium|electrolyt)|(?:in|of) (?:the |his |her )?sweat\b",
+            "(?:bone )?marrow",
         ),
     )
 )
@@ -174,6 +195,11 @@ class AskedText:
         last = reasons[-1]
         without_last = self.text[: last.start()] + self.text[last.end() :]
         return AskedText(_REASON.sub(" ", self.text)), AskedText(without_last)
+
+    @cached_property
+    def study(self) -> AskedText | None:
+        """Of a study that is ordered for a reason ("MRI for headache") the study alone."""
+        return next((order for order in self.orders[:1] if _STUDY.search(order.text)), None)
 
     @cached_property
     def free(self) -> tuple[str, str]:

@@ -36,7 +36,8 @@ _HAN_ASKING = re.compile(
 # Words that together are another thing: who asks for hay fever does not ask for fever.
 _ONE_THING = re.compile(
     r"\b(?:(?:yellow|hay|scarlet|rheumatic|dengue|typhoid|glandular) fever|x rays?|pet (?:scan|ct)"
-    r"|pale stools?|stools? pale|sleep apno?ea|ha?emoglobin (?:a1c|electrophoresis)"
+    r"|pale stools?|stools? pale|sleep apno?ea|sleep(?:ing)? (?:aids?|pills?|tablets?)"
+    r"|ha?emoglobin (?:a1c|electrophoresis)"
     r"|glyc(?:at|osylat)ed ha?emoglobin)\b"
 )
 _BRITISH = re.compile(r"\boe(?=dema|soph|str)")

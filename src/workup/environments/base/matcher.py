@@ -113,11 +113,12 @@ class Matcher:
 
     What the request mentions to leave it out ("apart from the fever") does not count, but for an
     item's name as a whole. Where it names a thing to be done and its reason ("chest x-ray for
-    cough"), the thing is meant. A request about the family, about vaccinations or allergies means
-    only items that are about the same, and no other request means an item about the family. A test
-    of urine or another fluid is only that test, a test of a gene or of the blood is no stain, and
-    what the patient takes is no test (`AskedText`). Linear in the request, of which LONGEST
-    characters are read.
+    cough"), the thing is meant; a study (imaging, a tracing, an endoscopy, a biopsy) that is not
+    listed does not stand for its reason. A request about the family, about vaccinations or
+    allergies means only items that are about the same, and no other request means an item about the
+    family. A test of urine or another fluid is only that test, a test of a gene or of the blood is
+    no stain, and what the patient takes is no test (`AskedText`). Linear in the request, of which
+    LONGEST characters are read.
     """
 
     def __init__(
@@ -180,6 +181,7 @@ class Matcher:
             found = self._by_words(order)
             if found.items and all(item.kind is not Kind.HISTORY for item in found.items):
                 return found
+        asked = asked.study or asked
         if (found := self._by_words(asked)).items:
             return found
         nearest = self._near.nearest(asked.thing) if self._near else []
@@ -265,6 +267,7 @@ class FactMatcher:
         asked = AskedText(request)
         if own := self._by_name.get(normalise(asked.text)):
             return [own], NAME
+        asked = asked.study or asked
         names = list(self._by_name)
         chosen = unheld if asked.several else most_words
         named, step = [names[index] for index in chosen(self._items.held(asked.thing))], CONTAINED

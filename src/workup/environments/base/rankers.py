@@ -80,6 +80,10 @@ class TermDoctor:
             return await self.last.act(case, opening, past, sampling)
         return Act((), Completion(self.world.write(ASK, term)))
 
+    def present(self, case: Case, past: Sequence[Turn]) -> tuple[str, ...]:
+        """The ids of the findings that the opening told and the turns revealed."""
+        return tuple(chain(*told(case, past, self.last.known(case)).values()))
+
     def _term(self, case: Case, past: Sequence[Turn]) -> str:
         """The name of the term to ask for; "" where none is left."""
         questions, columns = self.rankings.questions()
@@ -91,6 +95,6 @@ class TermDoctor:
             left = [name for name, column in columns.items() if column not in settled]
             draw = seed_key("term", self.seed, case.id, len(past))
             return left[draw % len(left)] if left else ""
-        present = tuple(chain(*told(case, past, self.last.known(case)).values()))
+        present = self.present(case, past)
         denied = [each.item for each in seen if each.understood and not each.evidence]
         return self.rankings.telling(case, present, denied, settled, own_paper=self.own_paper)

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from workup.core.case import Case, Item
 from workup.core.episode import Turn
-from workup.environments.base.matcher import Matcher
+from workup.environments.base.matcher import NAME, Match, Matcher
 from workup.environments.base.patients import UNCLEAR, PatientReply
 from workup.environments.base.recorded import RecordedConsultation
 from workup.retrieval.hpo.ontology import Ontology
@@ -26,7 +26,8 @@ class TermPatient:
     The answer tells all findings that are the term or a kind of it. It is `NO` where the term, or
     one that it is a kind of, was looked for and not found. Otherwise it is `NOT_RECORDED`, with
     the term as its item and `understood` False: the patient knows what was asked, and nothing is
-    learned. The root of all terms cannot be asked for.
+    learned. Where the question is not the term's name alone, the answer names the term, so that
+    "fever or rash?" is not denied by one of them. The root of all terms cannot be asked for.
     """
 
     phrases: Sequence[str] = (NO, NOT_RECORDED, UNCLEAR)
@@ -50,8 +51,13 @@ class TermPatient:
             told = tuple(fact.id for fact in said.facts)
             return PatientReply(text, told, name, understood_by=meant.step)
         if said.denied:
-            return PatientReply(NO, item=name, understood_by=meant.step)
-        return PatientReply(NOT_RECORDED, item=name, understood=False)
+            return PatientReply(_named(NO, meant), item=name, understood_by=meant.step)
+        return PatientReply(_named(NOT_RECORDED, meant), item=name, understood=False)
+
+
+def _named(answer: str, meant: Match) -> str:
+    """The answer, with the term where the question was not its name alone: "fever or rash?"."""
+    return answer if meant.step == NAME else f"{meant.items[0].name}. {answer}"
 
 
 @lru_cache(maxsize=1)

@@ -219,14 +219,12 @@ class ExamSimulator:
 
     def refuses(self, case: Case, order: str) -> bool:
         """Whether the order names a disease beside what record and base know as examinations."""
-        mine = self._recorded_names(case)
-        return self._names_disease(case, read(order, lambda form: self._known(form, mine)))
+        return self._names_disease(case, self.named(case, order))
 
-    def unread(self, case: Case, order: str) -> bool:
-        """Whether record and base know nothing that the order names, and it names no disease."""
+    def named(self, case: Case, order: str) -> list[Named]:
+        """The examinations that the order names; known are those of record and base."""
         mine = self._recorded_names(case)
-        named = read(order, lambda form: self._known(form, mine))
-        return not any(each.known for each in named) and not self._names_disease(case, named)
+        return read(order, lambda form: self._known(form, mine))
 
     def _names_disease(self, case: Case, named: Sequence[Named]) -> bool:
         unknown = " ".join(each.name for each in named if not each.known)

@@ -61,7 +61,7 @@ def task(*benches: Bench) -> Task:
     An encounter that fails is an error of its sample. More than the share `max_failed` of such
     samples ends the evaluation, as in ours.
     """
-    first = benches[0]
+    first, most = benches[0], benches[0].examination.max_failed
     samples = [
         _sample(bench, place, number if len(benches) > 1 else None)
         for number, bench in enumerate(benches)
@@ -71,7 +71,8 @@ def task(*benches: Bench) -> Task:
         dataset=MemoryDataset(samples, name=first.name if len(benches) == 1 else "exam"),
         solver=_playing(benches),
         scorer=[diagnosis(), reward()],
-        fail_on_error=first.examination.max_failed or True,
+        # There 1.0 would be a number of samples: one.
+        fail_on_error=most < 1 and (most or True),
     )
 
 

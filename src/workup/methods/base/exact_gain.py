@@ -2,7 +2,8 @@
 
 It takes the place of a method's own reward (`reward=exact-gain`), and everything else about the
 method stays. It is a bound and no method of a paper: no other reward can know better what a
-question brought. What is lacking to it is no matter of credit.
+question brought. What is lacking to it is no matter of credit. Where patients are asked for terms
+of the HPO, the belief is that of the ranker of rare diseases.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from functools import lru_cache
 from itertools import pairwise
 from math import log
 
+from workup.cases.publications import publications
 from workup.core.case import Case, Source
 from workup.core.episode import Batch, Episode, Score, Scores, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Environment, Instruments, Reward
-from workup.core.stages import GrpoStage, Stage
+from workup.core.stages import GrpoStage, Stage, any_case
 from workup.environments.base.anchors import BayesDiagnoser, exact_reader
+from workup.environments.base.encounter import GREEDY
 from workup.environments.base.queries import hops
+from workup.environments.base.rankers import TermDoctor
 from workup.methods import EXACT_GAIN
 from workup.methods.base.outcome import malformed, score_each
 from workup.rl.credit import one_step
@@ -65,11 +69,27 @@ def paid_by_gain(
             f"reward={EXACT_GAIN} pays what a question tells, and in this environment nothing can "
             "be asked for one by one: leave it out"
         )
-    if (reader := exact_reader(source, environment)) is None:
+    fits: Callable[[Case], None] = any_case
+    if (reader := exact_reader(source, environment)) is not None:
+        fits, Φ = _known_by(reader), potential(reader)
+    elif isinstance(asker := about.anchors(source, 0).get(GREEDY), TermDoctor):
+        Φ = ranked_potential(asker)
+    else:
         raise UserError(
             f"reward={EXACT_GAIN} needs a model of the cases, which {source.name} does not have: "
             "leave it out"
         )
+    reward, credit = exact_gain(Φ), one_step(lambda case: Φ(case, ()))
+    return [
+        GrpoStage(stage.name, reward, credit, fits=fits, alone=True)
+        if isinstance(stage, GrpoStage)
+        else stage
+        for stage in stages
+    ]
+
+
+def _known_by(reader: BayesDiagnoser) -> Callable[[Case], None]:
+    """A check of cases that raises UserError for a diagnosis that the reader does not know."""
 
     def fits(case: Case) -> None:
         if case.truth.diagnosis not in reader.knowledge.diagnoses:
@@ -78,14 +98,7 @@ def paid_by_gain(
                 f"so that reward={EXACT_GAIN} cannot pay for it"
             )
 
-    Φ = potential(reader)
-    reward, credit = exact_gain(Φ), one_step(lambda case: Φ(case, ()))
-    return [
-        GrpoStage(stage.name, reward, credit, fits=fits, alone=True)
-        if isinstance(stage, GrpoStage)
-        else stage
-        for stage in stages
-    ]
+    return fits
 
 
 def potential(reader: BayesDiagnoser) -> Potential:
@@ -100,6 +113,24 @@ def potential(reader: BayesDiagnoser) -> Potential:
     def Φ(case: Case, past: Sequence[Turn]) -> float:
         p = posterior(tuple(sorted(reader.evidence(case, past).items())))
         return log(max(p[place[case.truth.diagnosis]], LEAST))
+
+    return Φ
+
+
+def ranked_potential(asker: TermDoctor) -> Potential:
+    """Φ(s) = log P(d*), in nats and at least log(LEAST), by the ranker's belief P.
+
+    A disease without annotations but those of the case's own publication has P = 0: no question
+    about it gains or loses anything.
+    """
+
+    # Episodes of one case share their first answers.
+    probability = lru_cache(maxsize=1 << 15)(asker.rankings.probability)
+
+    def Φ(case: Case, past: Sequence[Turn]) -> float:
+        own = frozenset[str]() if asker.own_paper else publications(case)
+        present = tuple(sorted(asker.present(case, past)))
+        return log(max(probability(tuple(case.truth.codes), present, own), LEAST))
 
     return Φ
 

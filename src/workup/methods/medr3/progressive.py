@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from workup.core.case import Case, Statement
 from workup.core.episode import Batch, Episode, Score, Scores
-from workup.core.errors import UserError
+from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Instruments, Reward
 from workup.core.stages import Settle
 from workup.environments.base.thoughts import Process, thought, well_formed
@@ -48,8 +48,8 @@ STAGES: Mapping[int, tuple[Component, ...]] = {
 }
 """Stage → the components of its reward, as printed."""
 
-_WITH_REFERENCES = {"semantic", "statistic", "logical"}
-_WITH_GRAPHS = {"statistic", "logical", "breadth"}
+_WITH_REFERENCES: set[Component] = {"semantic", "statistic", "logical"}
+_WITH_GRAPHS: set[Component] = {"statistic", "logical", "breadth"}
 _REMEMBERED = 1 << 12  # graphs of references, and embeddings, until the store is emptied
 
 
@@ -74,23 +74,28 @@ def check(environment: Reasoning, components: Sequence[Component]) -> Callable[[
     episodes, or its documents have no level.
     """
 
+    def without(more: set[Component]) -> str:
+        """These components, and those that are left out already."""
+        left_out = {each for stage in STAGES.values() for each in stage} - set(components)
+        return ",".join(sorted(more | left_out))
+
     def fits(case: Case) -> None:
         if _WITH_REFERENCES & set(components) and not environment.references(case):
             raise UserError(
                 f"case '{case.id}' has no reference reasoning (truth.references): let `workup "
                 "prepare references` write it, or type "
-                "reward.without=[semantic,statistic,logical]"
+                f"reward.without=[{without(_WITH_REFERENCES)}]"
             )
         if (compared := _WITH_GRAPHS & set(components)) and not environment.readable:
             raise UserError(
                 "the statements of reasoning can be read exactly in the built-in clinic only: name "
                 f"a model with roles.{EXTRACTOR}=endpoint:NAME, or type "
-                f"reward.without=[{','.join(sorted(compared))}]"
+                f"reward.without=[{without(compared)}]"
             )
         if "quality" in components and not environment.graded:
             raise UserError(
                 "the evidence level of these documents is not known: name a model with "
-                f"roles.{GRADER}=endpoint:NAME, or type reward.without=[quality]"
+                f"roles.{GRADER}=endpoint:NAME, or type reward.without=[{without({'quality'})}]"
             )
 
     return fits
@@ -138,8 +143,13 @@ class _Scoring:
     async def settle(self, episode: Episode) -> None:
         """Asks the extractor and the grader what the episode's score needs.
 
-        Graphs are kept until `forget`; the grader remembers its levels.
+        Graphs are kept until `forget`; the grader remembers its levels. Raises RolloutError for a
+        case without reference reasoning, where a component compares with it: `check` looks at the
+        first cases alone.
         """
+        case = episode.case
+        if _WITH_REFERENCES & set(self.components) and not self.environment.references(case):
+            raise RolloutError(f"case '{case.id}' has no reference reasoning (truth.references)")
         if _WITH_GRAPHS & set(self.components):
             await self._graph(episode)
             await self._compared(episode.case)

@@ -120,6 +120,20 @@ class Rankings:
         best = questions.best(AskedTerms(PatientFindings(tuple(present), absent, own), settled))
         return next((name for name, column in columns.items() if column == best), "")
 
+    def probability(
+        self, diseases: Sequence[str], present: tuple[str, ...], own: frozenset[str]
+    ) -> float:
+        """P of these diseases in all, by the ids of the findings `present`.
+
+        Nothing rests on the publications `own` alone. An id that is not ranked adds nothing.
+        """
+        from workup.retrieval.hpo.phenotypes import PatientFindings
+
+        questions, _ = self.questions()
+        row = questions.profiles.row
+        P = questions.belief(PatientFindings(present, own=own))
+        return float(P[[row[id] for id in diseases if id in row]].sum())
+
     def _ranking(self, label: str, seed: int, own_paper: bool) -> Ranking:
         """The ranking of this label."""
 
