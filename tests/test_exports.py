@@ -416,6 +416,7 @@ def test_inspect_reads_the_logs(run: Path, tmp_path: Path) -> None:
         read, records = by_model[f"workup/{doctor}"], Run.open(run).episodes(doctor=doctor)
         samples = {(s.metadata["case"], s.epoch): s for s in read.samples}
         assert len(samples) == len(records)
+        assert read.eval.dataset.samples == len({case for case, _ in samples})
         for record in records:
             same(samples[record.episode.case.id, record.sample + 1], record)
         if doctor == "failing":

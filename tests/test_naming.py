@@ -89,6 +89,11 @@ def test_codes_that_a_text_states(text: str, code: str) -> None:
         ("aortic rupture", "I71.8", CodingStep.DICTIONARY),
         ("hemorrhoid", "K64.9", CodingStep.DICTIONARY),
         ("stomach cancer", "C16", CodingStep.DICTIONARY),
+        # the letter is part of the name
+        ("hepatitis", "K75.9", CodingStep.DICTIONARY),
+        ("Hepatitis A", "B15.9", CodingStep.DICTIONARY),
+        ("hepatitis a", "B15.9", CodingStep.DICTIONARY),
+        ("a deficiency of vitamin A", "E50", CodingStep.DICTIONARY),
         # what is absent is no word of a name, on either side
         ("migraine without anything", "G43", CodingStep.DICTIONARY),
         ("not asthma", "", CodingStep.UNMAPPED),

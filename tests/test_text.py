@@ -280,6 +280,7 @@ def test_two_names_stay_two(one: str, other: str) -> None:
             "asthma / COPD",
             "asthma; COPD",
         ),
+        *("Asthma (negative)", "asthma [absent]", "Asthma: negative.", "asthma – none"),
         *(
             "asthma\nCOPD",
             "either asthma",
@@ -328,6 +329,11 @@ def test_what_is_denied_doubted_or_one_of_several_is_not_asserted(answer: str) -
             "leukemia with t(6;9)(p23;q34)",
             "\nasthma\n",
             "pneumonia, bacterial",
+        ),
+        *(
+            "breast cancer (HER2 negative)",
+            "breast cancer, triple negative",
+            "absent-minded (mild)",
         ),
     ],
 )

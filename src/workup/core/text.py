@@ -52,6 +52,8 @@ _DENIED = re.compile(
     r"|\b(?:is|are|was|were|do|does|did|has|have|can|could|should|would)(?: not\b|n'?t\b)"
     r"|\b(?:can'?t|won'?t|cannot)\b|^\W*(?:ruled[ -]out|excluded)\b"
     r"|\b(?:ruled[ -]out|excluded|unlikely|not present|is absent)\W*$"
+    # "X (negative)", "X: absent", but "X (HER2 negative)" is a kind of X
+    r"|(?:[(\[:]| [-–—]) ?(?:negative|absent|none|no|false)\W*$"
     r"|\bruled[ -]out by\b|[❌✗✘]|^\W*(?:不是|并非|没有|排除|否认)",
     re.IGNORECASE,
 )

@@ -92,6 +92,8 @@ _HISTOLOGY = frozenset(_HISTOLOGIES.split())
 _CANCER = frozenset({"malignant", "neoplasm"})
 _FILLERS = "a an and as at by due for from in nos of on or the to unspecified with"
 _EMPTY = frozenset(_FILLERS.split())
+# "Hepatitis A", "vitamin A deficiency", "hepatitis a": a letter, and no article.
+_LETTER_A = re.compile(r"\bA\b|\ba(?=\s*$)")
 # What turns a word into its opposite; a short word begins so by chance.
 _PREFIX = re.compile(r"^(?:un|non|in|im|hypo|hyper|a(?=\w{6}))(?=\w{4})")
 _ROMAN = {"i": "1", "ii": "2", "iii": "3", "iv": "4", "v": "5"}
@@ -141,7 +143,7 @@ def words(name: str) -> tuple[str, ...]:
     """
     found: list[str] = []
     before = ""
-    for word in normalise(_POSSESSIVE.sub("", name)).split():
+    for word in normalise(_LETTER_A.sub("lettera", _POSSESSIVE.sub("", name))).split():
         word = _spelt(word)
         before, word = word, _ROMAN.get(word, word) if before in ("type", "stage") else word
         found += _means().get(word, () if word in _EMPTY else (word,))

@@ -58,12 +58,14 @@ class _Counts:
     """What the log's header tells of its samples."""
 
     samples: int = 0
+    cases: int = 0
     right: list[float] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
     epochs: int = 0
 
     def add(self, record: Record) -> None:
         self.samples += 1
+        self.cases += record.sample == 0
         self.epochs = max(self.epochs, record.sample + 1)
         if record.correct is not None:
             self.right.append(float(record.correct))
@@ -109,7 +111,7 @@ def _header(run: Run, key: tuple[Any, ...], counts: _Counts) -> Any:
             task_id=own,
             created=str(run.versions.get("started") or "1970-01-01T00:00:00+00:00"),
             task=str(environment.get("name") or config.get("method") or "workup"),
-            dataset=EvalDataset(name=str(config.get("cases")), samples=len(counts.right)),
+            dataset=EvalDataset(name=str(config.get("cases")), samples=counts.cases),
             model=f"workup/{doctor}",
             config=EvalConfig(epochs=counts.epochs),
             packages={"workup": metadata.version("workup")},
