@@ -292,6 +292,33 @@ def test_a_value_is_that_of_its_specimen_and_not_what_is_taken(request_: str, it
     assert ask(request_, world).item == item
 
 
+@pytest.mark.parametrize(
+    ("request_", "evidence"),
+    [
+        ("您有高血压吗", ("1",)),
+        ("您母亲有高血压吗", ("2",)),
+        ("您丈夫有高血压吗", ("2",)),
+        ("您妻子说您夜间打鼾吗", ("3",)),
+        ("您父亲打鼾吗", ()),
+        ("血钠", ("4",)),
+        ("尿钠", ()),
+        ("您在服用钠吗", ()),
+    ],
+)
+def test_chinese_requests_are_read_with_the_same_care(
+    request_: str, evidence: tuple[str, ...]
+) -> None:
+    facts = (
+        Fact("1", "", "高血压十年。"),
+        Fact("2", "", "其母亲有高血压。"),
+        Fact("3", "", "夜间打鼾。"),
+        Fact("4", "血钠", "血钠140。", Kind.LABORATORY),
+    )
+    world = Consultation([Item("血钠", "血钠", "正常。", Kind.LABORATORY, synonyms=("钠",))])
+    case = Case("x", "患者男。", Truth("flu", facts=facts))
+    assert ask(request_, world, case).evidence == evidence
+
+
 def test_a_study_that_nobody_recorded_is_not_answered_by_its_reason() -> None:
     facts = (Fact("1", "headache", "Headache for a week."), Fact("2", "MRI", "MRI: normal."))
     case, world = Case("x", "A man.", Truth("flu", facts=facts)), Consultation(())

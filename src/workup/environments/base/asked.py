@@ -75,6 +75,11 @@ _KIN = (
 _NOTICED = (
     r"(?! (?:tell|told|noticed?|say|said|says|heard|seen|mention(?:ed)?|complained|pointed)\b)"
 )
+# Chinese writes no blanks between words. A child may be the patient, so "孩子" is no relative.
+_KIN_CHINESE = (
+    "(?:父亲|母亲|爸爸|妈妈|父母|兄弟|姐妹|哥哥|弟弟|姐姐|妹妹|丈夫|妻子|爱人|配偶|子女|祖父|祖母|爷爷|奶奶"
+    "|外公|外婆|亲属|亲戚|家人|家里人|家族|同事|朋友|邻居)"
+)
 _NEARBY = (
     r"(?:at (?:home|work|school)|in your (?:home|house(?:hold)?)|around you|close to you|near you"
     r"|you (?:know|live with|work with))\b"
@@ -86,10 +91,13 @@ _ASKED_KIN = re.compile(
     rf"(?: else)? {_NEARBY}{_NOTICED}"
     rf"|(?<!with )(?<!near )(?<!around )(?<!to )(?:any|some)(?:one|body) else\b{_NOTICED}"
     rf"|(?:do|does|did|has|have|had|is|are|was|were) {_WHOSE}?(?:\w{{1,20}} )?{_KIN}{_NOTICED}"
-    rf"|(?:in|of|among) {_WHOSE}{_KIN}|{_WHOSE}{_KIN}['’]s?)|^\W*your {_KIN}",
+    rf"|(?:in|of|among) {_WHOSE}{_KIN}|{_WHOSE}{_KIN}['’]s?)|^\W*your {_KIN}"
+    rf"|{_KIN_CHINESE}(?!.{{0,4}}(?:发现|注意|说|诉|告诉|提到|觉得|看到))",
     re.IGNORECASE,
 )
-_TOLD_KIN = re.compile(rf"\b(?:famil|relatives?\b|heredit|inherit|{_KIN})", re.IGNORECASE)
+_TOLD_KIN = re.compile(
+    rf"\b(?:famil|relatives?\b|heredit|inherit|{_KIN})|{_KIN_CHINESE}", re.IGNORECASE
+)
 # A fact about somebody else: "My mother had breast cancer." It is no answer about the patient. One
 # that somebody else noticed is the patient's, and so is one that a parent says of a child.
 _NOTICING = r"(?:\w{1,20} )?(?:notic|noted|concerned|observed|worried|brought)"
@@ -100,7 +108,9 @@ _OF_KIN = re.compile(
     rf"|(?:^|[.:] )(?:both |no |the (?!son|daughter|child|kid))?(?:{_KIN}|relatives?\b)"
     rf" (?:had|has|have|died))(?! {_NOTICING})"
     rf"|\b(?:has|have|had) (?:an?|one|two|three) (?:[\w-]{{1,20}} )?{_KIN} (?:with|who)\b"
-    r"|(?<!personal or )(?<!personal and )\bfamily history\b",
+    r"|(?<!personal or )(?<!personal and )\bfamily history\b|家族史"
+    rf"|(?:^|[:：。；，,] ?)(?:其|患者|他|她|我)?的?{_KIN_CHINESE}"
+    "(?:也|曾|均|都|有|患|因|死于|去世)",
     re.IGNORECASE,
 )
 _BY_KIN = re.compile(rf"\b{_KIN} (?:{_NOTICING}|says?\b|said\b|reports?\b)", re.IGNORECASE)
@@ -115,9 +125,9 @@ _CHILD = re.compile(r"\b(?:(?:your|his|her|their) )?(?:son|daughter)\b", re.IGNO
 # --- which kind of thing it is ---
 
 
-def _beginning(words: str) -> re.Pattern[str]:
-    """Finds words that begin like one of `words`."""
-    return re.compile(rf"\b(?:{words})", re.IGNORECASE)
+def _beginning(words: str, chinese: str = "") -> re.Pattern[str]:
+    """Finds words that begin like one of `words`, and the `chinese` ones anywhere."""
+    return re.compile(rf"\b(?:{words})" + (f"|{chinese}" if chinese else ""), re.IGNORECASE)
 
 
 # (asked, told): who asks about one of these is answered only by what is about the same.
@@ -127,39 +137,38 @@ _ABOUT = (
         _beginning(r"vaccin|immuni[sz]|(?:shots?|jabs?) (?:against|for)\b"),
         _beginning(r"vaccin|immuni[sz]|shots?\b|jabs?\b"),
     ),
-    (_beginning(r"allerg(?:y|ic|ies) to\b"), _beginning("allerg")),
+    (_beginning(r"allerg(?:y|ic|ies) to\b", "对.{1,9}过敏"), _beginning("allerg", "过敏")),
 )
 # "Do you take magnesium?" asks for no laboratory value. A request that speaks of a test may, and so
 # may one that a colleague is asked: "have you taken his potassium".
 _TAKEN = re.compile(
     r"\b(?:do|does|did|are|is|have|has) (?:you|he|she|the patient) (?:\w{1,20} )?"
-    r"(?:tak|us(?:e|ing)\b|(?:been )?(?:prescribed|on)\b)|\bsupplements?\b",
+    r"(?:tak|us(?:e|ing)\b|(?:been )?(?:prescribed|on)\b)|\bsupplements?\b"
+    r"|服用|在吃|在用|吃过",
     re.IGNORECASE,
 )
 _TESTED = re.compile(
-    r"\b(?:tests?|levels?|samples?|blood(?! (?:pressure|sugar|thin)))\b|\byou\b.*\b(?:his|her)\b",
+    r"\b(?:tests?|levels?|samples?|blood(?! (?:pressure|sugar|thin)))\b|\byou\b.*\b(?:his|her)\b"
+    r"|检查|检测|化验|水平",
     re.IGNORECASE,
 )
 # The specimen: serum sodium is no urine sodium. It counts for laboratory tests alone, since a
 # patient may say anything of urine.
-_SPECIMENS = tuple(
-    map(
-        _beginning,
-        (
-            "urin",
-            "csf|spinal|cerebrospinal|lumbar puncture",
-            "stool|f(?:a)?ec(?:es|al)",
-            "synovial|joint (?:fluid|aspirat)",
-            "ascit|peritoneal",
-            "pleural",
-            "pericardial",
-            "amniotic",
-            "saliva",
-            "sputum|phlegm|bronchoalveolar|bronchial (?:wash|lavage)",
-            r"sweat (?:test|chlor|sodium|electrolyt)|(?:in|of) (?:the |his |her )?sweat\b",
-            "(?:bone )?marrow",
-        ),
-    )
+_SPECIMENS = (
+    _beginning("urin", "尿(?!酸|素)"),
+    _beginning("csf|spinal|cerebrospinal|lumbar puncture", "脑脊液"),
+    _beginning("stool|f(?:a)?ec(?:es|al)", "大便|粪"),
+    _beginning("synovial|joint (?:fluid|aspirat)", "关节液|滑液"),
+    _beginning("ascit|peritoneal", "腹水"),
+    _beginning("pleural", "胸水|胸腔积液"),
+    _beginning("pericardial", "心包"),
+    _beginning("amniotic", "羊水"),
+    _beginning("saliva", "唾液"),
+    _beginning("sputum|phlegm|bronchoalveolar|bronchial (?:wash|lavage)", "痰"),
+    _beginning(
+        r"sweat (?:test|chlor|sodium|electrolyt)|(?:in|of) (?:the |his |her )?sweat\b", "汗液"
+    ),
+    _beginning("(?:bone )?marrow", "骨髓"),
 )
 # A stain shows a protein in the tissue. Tests of a gene or of the blood are no stains.
 _STAINED = re.compile("immunohistochem", re.IGNORECASE)

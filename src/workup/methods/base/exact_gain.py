@@ -25,7 +25,7 @@ from workup.environments.base.queries import hops
 from workup.environments.base.rankers import TermDoctor
 from workup.methods import EXACT_GAIN
 from workup.methods.base.outcome import malformed, score_each
-from workup.rl.credit import one_step
+from workup.rl.credit import one_step, to_go
 
 Potential = Callable[[Case, Sequence[Turn]], float]
 """Φ(s): a case and the turns so far → how probable the truth is by then."""
@@ -72,14 +72,15 @@ def paid_by_gain(
     fits: Callable[[Case], None] = any_case
     if (reader := exact_reader(source, environment)) is not None:
         fits, Φ = _known_by(reader), potential(reader)
+        credit = one_step(lambda case: Φ(case, ()))
     elif isinstance(asker := about.anchors(source, 0).get(GREEDY), TermDoctor):
-        Φ = ranked_potential(asker)
+        Φ, credit = ranked_potential(asker), to_go(baseline="leave-one-out")
     else:
         raise UserError(
             f"reward={EXACT_GAIN} needs a model of the cases, which {source.name} does not have: "
             "leave it out"
         )
-    reward, credit = exact_gain(Φ), one_step(lambda case: Φ(case, ()))
+    reward = exact_gain(Φ)
     return [
         GrpoStage(stage.name, reward, credit, fits=fits, alone=True)
         if isinstance(stage, GrpoStage)
