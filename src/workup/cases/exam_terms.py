@@ -33,13 +33,14 @@ _METHOD_WORDS = (
 _METHODS = frozenset(_METHOD_WORDS.split())
 # Words that name no examination where a judge finds nothing else: an order of a method alone.
 _BROAD_WORDS = (
-    "additional an analysis any assay at fish form from gene genes genetic histochemical "
-    "histochemistry hybridization immunostaining in kind molecular more ngs or pcr situ some "
-    "special studies study to type various workup"
+    "additional an analysis any assay at count fish form from gene genes genetic histochemical "
+    "histochemistry hybridization immunostaining in index ish kind labeling labelling molecular "
+    "more ngs or pcr proliferation rate score situ some special studies study to type various "
+    "workup"
 )
 _BROAD = _METHODS | frozenset(_BROAD_WORDS.split())
 # Methods that show a gene or its product, but not as a stain does.
-_MOLECULAR = frozenset(("fish", "hybridization", "ngs", "pcr", "situ"))
+_MOLECULAR = frozenset(("fish", "hybridization", "ish", "ngs", "pcr", "situ"))
 _KIND_WORDS = "a fusion fusions mutation mutations rearrangement rearrangements sequencing"
 _KINDS = frozenset(_KIND_WORDS.split())
 _HAN_METHODS = re.compile("免疫组织化学|免疫组化|染色|检测|检查|抗体|标记物|标记|等|的")

@@ -173,7 +173,7 @@ _SPECIMENS = (
 # A stain shows a protein in the tissue. Tests of a gene or of the blood are no stains.
 _STAINED = re.compile("immunohistochem", re.IGNORECASE)
 _NOT_STAINED = re.compile(
-    r"\b(?:fish|pcr|ngs|hybridi[sz]|mutat|rearrang|amplif|sequenc|fusion|transloc|deletion"
+    r"\b(?:f?ish\b|pcr|ngs|hybridi[sz]|mutat|rearrang|amplif|sequenc|fusion|transloc|deletion"
     r"|flow cytom|serum|blood(?! (?:vessel|cell))|plasma(?! cell))",
     re.IGNORECASE,
 )
