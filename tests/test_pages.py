@@ -317,6 +317,21 @@ def test_columns_that_belong_together_stay_together() -> None:
     assert [cell for row in tables(20) for cell in row] == cells[1:]
 
 
+def test_of_the_columns_that_name_a_row_words_are_broken_last() -> None:
+    rows = [["above-r1-searcher", "undecided, about 6 more seeds", "+.47 [−.61, +1.00]", "1.35"]]
+    sheet = Sheet(["claim", "verdict", "difference", "detectable"], rows, words=2)
+    console = Console(file=StringIO(), width=70)
+    sheet.show(console)
+    assert isinstance(console.file, StringIO)
+    printed = console.file.getvalue().split()
+    assert {"above-r1-searcher", "undecided,", "seeds"} <= {*printed}
+    sheet = Sheet(["claim", "verdict", "n"], [["x" * 40, "y" * 40, "1"]], words=2)
+    narrow = Console(file=StringIO(), width=50)
+    sheet.show(narrow)
+    assert isinstance(narrow.file, StringIO)
+    assert max(map(cell_len, narrow.file.getvalue().splitlines())) <= 50
+
+
 def test_compare_fits_eighty_columns(tmp_path: Path) -> None:
     names = ("craft-on-clinic-s-with-a-long-name", "outcome-on-clinic-s-with-another")
     runs = [

@@ -84,15 +84,19 @@ class Sheet:
     def _names(self, *, wrapped: bool) -> list[int]:
         """The width of each column that names the row: that of its longest text, at most `LABEL`.
 
-        If `wrapped`, the widest are narrowed until all of them together have `LABEL`.
+        If `wrapped`, the widest are narrowed until all of them together have `LABEL`: first down to
+        their longest words, which are broken only where that is not enough.
         """
         names = [
             [self.headings[place], *(row[place] for row in self.rows)]
             for place in range(self.words)
         ]
         widths = [min(LABEL, max(map(cell_len, column))) for column in names]
+        words = [max(cell_len(word) for text in column for word in text.split()) for column in names]
         while wrapped and sum(widths) > LABEL:
-            widths[widths.index(max(widths))] -= 1
+            spare = [width - word for width, word in zip(widths, words, strict=True)]
+            widest = max(range(self.words), key=lambda place: (spare[place] > 0, widths[place]))
+            widths[widest] -= 1
         return widths
 
 
