@@ -906,7 +906,7 @@ def test_without_the_papers_encoder_trigrams_stand_in_and_it_is_said(hub: Path) 
     settings = method.settings()
     assert settings.encoder == "trigrams"
     (note,) = method.notes(settings)
-    assert "not by the paper's encoder" in note
+    assert "not by a medical encoder" in note
     cached(hub, PUBMEDBERT[1], weights=False)
     assert method.settings().encoder == "trigrams", "half a model is none"
 
@@ -951,7 +951,7 @@ def test_a_run_says_which_encoder_paid_it_and_goes_on_with_that_one(
     (note,) = run.config["notes"]
     assert note in capsys.readouterr().out.replace("\n", " ")
     assert "encoder" not in run.settings.get("notes", "")
-    assert "not by the paper" in run.report.read_text()
+    assert "not by a medical encoder" in run.report.read_text()
     cached(hub, PUBMEDBERT[0])
     again = Plan.of(build(Settings, run.settings), run.account)
     assert again.options.encoder == "trigrams"

@@ -92,7 +92,9 @@ class Sheet:
             for place in range(self.words)
         ]
         widths = [min(LABEL, max(map(cell_len, column))) for column in names]
-        words = [max(cell_len(word) for text in column for word in text.split()) for column in names]
+        words = [
+            max(cell_len(word) for text in column for word in text.split()) for column in names
+        ]
         while wrapped and sum(widths) > LABEL:
             spare = [width - word for width, word in zip(widths, words, strict=True)]
             widest = max(range(self.words), key=lambda place: (spare[place] > 0, widths[place]))

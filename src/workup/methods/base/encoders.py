@@ -56,6 +56,17 @@ def embedder(encoder: str) -> Embed:
     return trigrams if name == TRIGRAMS else Encoder(name).documents
 
 
+def encoder_notes(part: str, encoder: str) -> tuple[str, ...]:
+    """The note of a run whose encoder is not PubMedBERT; `part` of its pay needs one."""
+    if encoder in PUBMEDBERT:
+        return ()
+    stands_in = "counts of three neighbouring letters" if encoder == TRIGRAMS else encoder
+    return (
+        f"{part} by {stands_in}, not by a medical encoder; reward.encoder={PUBMEDBERT[0]} takes "
+        "C-MIG's",
+    )
+
+
 def trigrams(texts: Sequence[str]) -> NDArray[np.float64]:
     """Unit vectors [len(texts), 4096]: the counts of three-letter sequences in normal forms."""
     counts = np.zeros((len(texts), 4096))

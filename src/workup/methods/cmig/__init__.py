@@ -15,7 +15,7 @@ from workup.core.ports import Environment, Teaching
 from workup.core.shapes import FrozenModel
 from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.environments.library import Library, library_of
-from workup.methods.base.encoders import AUTO, EncoderName
+from workup.methods.base.encoders import AUTO, EncoderName, encoder_notes
 from workup.methods.base.printed import with_reward
 from workup.methods.cmig.information_gain import Order
 from workup.methods.cmig.naming import NamingRule, Rule
@@ -25,7 +25,6 @@ from workup.methods.cmig.searching import (
     Likeness,
     Supervise,
     embedding,
-    encoder_notes,
     exact_match,
     icd_tree,
     multi_view,
@@ -219,5 +218,5 @@ method = Method(
         ),
         "environment": {**PRINTED["environment"], "subqueries": 3},
     },
-    notes=lambda s: encoder_notes(s.encoder) if s.diagnosis == "embedding" else (),
+    notes=lambda s: encoder_notes("R_diag", s.encoder) if s.diagnosis == "embedding" else (),
 )

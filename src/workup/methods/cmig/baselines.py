@@ -13,7 +13,7 @@ from pydantic import Field
 
 from workup.core.stages import Method
 from workup.environments.library import Library
-from workup.methods.base.encoders import AUTO, EncoderName
+from workup.methods.base.encoders import AUTO, EncoderName, encoder_notes
 from workup.methods.base.printed import with_reward
 from workup.methods.cmig import (
     PRINTED,
@@ -29,7 +29,6 @@ from workup.methods.cmig.searching import (
     Supervise,
     View,
     embedding,
-    encoder_notes,
     hard,
     icd_tree,
     turn_gains,
@@ -159,7 +158,7 @@ baselines: Mapping[str, Method] = {
         environment=SEARCHES,
         stages=search_stages(lambda s: embedding(s.encoder, s.threshold), _naming("refinement")),
         printed=with_reward(_HARD, threshold=0.6),
-        notes=lambda s: encoder_notes(s.encoder),
+        notes=lambda s: encoder_notes("R_diag", s.encoder),
     ),
     "autorefine-icdtree": Method(
         paper=f"AutoRefine-ICDTree {_VARIANT}",

@@ -19,7 +19,7 @@ from workup.core.episode import Batch, Ending, Episode, Score, Scores
 from workup.core.ports import AllGather, Context, Credit, Instruments, Reward, Scorer, ScoreRequest
 from workup.core.text import neutralise, same_name, tagged
 from workup.environments.base.searching import DIAGNOSIS, REFINE, SearchGrammar, evidence
-from workup.methods.base.encoders import PUBMEDBERT, TRIGRAMS, embedder
+from workup.methods.base.encoders import embedder
 from workup.methods.cmig.information_gain import (
     LogitP,
     Order,
@@ -108,19 +108,6 @@ def embedding(encoder: str, threshold: float) -> Likeness:
         return measured.score(answer, case)
 
     return likeness
-
-
-def encoder_notes(encoder: str) -> tuple[str, ...]:
-    """The note of a run whose encoder is not the paper's."""
-    if encoder in PUBMEDBERT:
-        return ()
-    stands_in = "counts of three neighbouring letters" if encoder == TRIGRAMS else encoder
-    return (
-        (
-            f"R_diag by {stands_in}, not by the paper's encoder; reward.encoder={PUBMEDBERT[0]} "
-            "takes that one"
-        ),
-    )
 
 
 # --- the way there ---

@@ -12,7 +12,7 @@ from workup.core.ports import Environment, Teaching
 from workup.core.shapes import FrozenModel
 from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.environments.reasoning import reasoning_of
-from workup.methods.base.encoders import AUTO, Embed, EncoderName, embedder, trigrams
+from workup.methods.base.encoders import AUTO, Embed, EncoderName, embedder, encoder_notes, trigrams
 from workup.methods.base.outcome import Marking, Partly
 from workup.methods.base.printed import with_reward
 from workup.methods.medr3.graphs import LongestOf
@@ -138,7 +138,14 @@ def components_of(settings: Settings) -> dict[str, list[Component]]:
 def stages(settings: Settings, environment: Environment) -> Sequence[Stage]:
     """The warm start, then the stages of the recipe."""
     embed = embedder(settings.encoder)
-    return warm_then_grpo(settings, environment, components_of(settings), embed, settings.longest)
+    return warm_then_grpo(
+        settings,
+        environment,
+        components_of(settings),
+        embed,
+        settings.longest,
+        left_out=settings.without,
+    )
 
 
 def warm_then_grpo(
@@ -147,10 +154,13 @@ def warm_then_grpo(
     rewards: Mapping[str, Sequence[Component]],
     embed: Embed = trigrams,
     longest: LongestOf = "shorter",
+    *,
+    left_out: Sequence[Component] = (),
 ) -> Sequence[Stage]:
     """A warm start, then GRPO in stages: the name of each, and the components of its reward.
 
-    `embed` and `longest` decide how reasoning is compared with references, where it is.
+    `embed` and `longest` decide how reasoning is compared with references, where it is. `left_out`
+    are the components that `reward.without` names.
     """
     world = reasoning_of(environment)
     diagnoses, library = world.record.diagnoses, world.library
@@ -159,7 +169,7 @@ def warm_then_grpo(
     made: list[Stage] = [SftStage("warm start", Teaching().demonstrate)]
     for name, components in rewards.items():
         reward, settle = progressive(world, components, reads)
-        credit, fits = zscore(settings.normalise), check(world, components)
+        credit, fits = zscore(settings.normalise), check(world, components, left_out)
         made.append(GrpoStage(name, reward, credit, fits=fits, settle=settle))
     return made
 
@@ -176,4 +186,7 @@ method = Method(
     environment=SIX_TURNS,
     stages=stages,
     printed=with_reward(PRINTED, recipe="1>2>3", longest="shorter"),
+    notes=lambda s: (
+        encoder_notes("likeness to references", s.encoder) if "semantic" not in s.without else ()
+    ),
 )

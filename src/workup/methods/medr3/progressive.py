@@ -67,7 +67,9 @@ class Reads:
     partly: Partly = field(default_factory=Partly)
 
 
-def check(environment: Reasoning, components: Sequence[Component]) -> Callable[[Case], None]:
+def check(
+    environment: Reasoning, components: Sequence[Component], left_out: Sequence[Component] = ()
+) -> Callable[[Case], None]:
     """A check of cases that raises UserError for one that the components cannot score.
 
     It has no reference reasoning though they compare with it, nobody can read the statements of its
@@ -75,9 +77,8 @@ def check(environment: Reasoning, components: Sequence[Component]) -> Callable[[
     """
 
     def without(more: set[Component]) -> str:
-        """These components, and those that are left out already."""
-        left_out = {each for stage in STAGES.values() for each in stage} - set(components)
-        return ",".join(sorted(more | left_out))
+        """These components, and those that `reward.without` leaves out already."""
+        return ",".join(sorted(more.union(left_out)))
 
     def fits(case: Case) -> None:
         if _WITH_REFERENCES & set(components) and not environment.references(case):
