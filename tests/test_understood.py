@@ -292,6 +292,79 @@ def test_a_value_is_that_of_its_specimen_and_not_what_is_taken(request_: str, it
     assert ask(request_, world).item == item
 
 
+RECORD = {
+    "hip": ("Imaging, x-ray left hip", "X-ray of the left hip: a flattened head."),
+    "skin": ("Biopsy", "A biopsy of the skin shows granulomas."),
+    "quadrant": ("", "Pain in the right upper quadrant since Monday."),
+    "illness": ("History of present illness", "He has felt weak for three weeks."),
+    "hb": ("Blood work, hemoglobin", "Hemoglobin is 9.1 g/dL."),
+    "pressure": ("Blood pressure", "Blood pressure is 150/90 mmHg."),
+    "calcium": ("", "Serum calcium is 11.2 mg/dL."),
+    "father": ("", "The man's father recently developed heart failure."),
+    "family": ("", "No cancer is known in his family."),
+    "white": ("", "White cells in the synovial fluid: 51,000."),
+    "red": ("", "Red blood cell count is 4.1 million."),
+    "ldh": ("", "Lactate dehydrogenase is 900 U/L."),
+    "allergy": ("", "No known drug allergies."),
+    "sense": ("", "Pain and temperature: absent over the chest."),
+    "metformin": ("", "He takes metformin for his sugar."),
+}
+
+
+@pytest.mark.parametrize(
+    ("request_", "evidence"),
+    [
+        *(("X-ray of the left hip", "hip"), ("X-ray of the right hip", "")),
+        *(("X-ray of the left knee", ""), ("X-ray hip", "hip")),
+        *(("kidney biopsy", ""), ("skin biopsy", "skin"), ("biopsy", "skin")),
+        ("Do you have pain in the right upper quadrant?", "quadrant"),
+        ("Do you have pain in the left upper quadrant?", ""),
+        *(("Any recent illness?", ""), ("Do you work?", ""), ("hemoglobin", "hb")),
+        *(("Do you take any blood pressure medication?", ""), ("blood pressure", "pressure")),
+        *(("Do you take calcium?", ""), ("calcium", "calcium")),
+        *(("Do you have heart failure?", ""), ("Does your father have heart failure?", "father")),
+        ("Do you have a history of cancer?", ""),
+        *(("white blood cell count", ""), ("synovial white cells", "white")),
+        *(("red blood cell count", "red"), ("lactate", "")),
+        *(("Do you use drugs?", ""), ("Do you have chest pain?", "")),
+        ("Do you take metformin?", "metformin"),
+    ],
+)
+def test_free_facts_are_of_the_place_the_person_and_the_thing(request_: str, evidence: str) -> None:
+    facts = tuple(Fact(id, name, text) for id, (name, text) in RECORD.items())
+    case = Case("x", "A man feels weak.", Truth("flu", facts=facts))
+    assert ask(request_, Consultation(()), case).evidence == ((evidence,) if evidence else ())
+
+
+@pytest.mark.parametrize(
+    ("request_", "item"),
+    [
+        ("Is there joint disease in your family?", "family history of joint disease"),
+        ("Family history of heart disease", ""),
+        ("Have you taken anything for the headache?", ""),
+        ("Do you take laxatives for constipation?", ""),
+        ("Are you constipated?", "constipation"),
+        ("When you cough, does your chest hurt?", "chest pain"),
+        ("Do you vomit when you have a headache?", "vomiting"),
+        ("Do you have pain in your left hand?", ""),
+        ("serum protein", ""),
+        ("TSH receptor antibody", ""),
+        ("vitamin B1", ""),
+        ("vitamin B12", "vitamin B12"),
+        ("Are you sleepy during the day?", ""),
+        ("Examine the eyes for jaundice", "jaundice"),
+        ("swollen glands in the groin", ""),
+        ("Does somebody smoke in your home?", ""),
+        ("Do you smoke?", "smoking history"),
+        ("Have you been near someone who has a cough?", ""),
+        ("serum calprotectin", ""),
+    ],
+)
+def test_a_listed_item_is_the_whole_thing_that_was_asked_for(request_: str, item: str) -> None:
+    world = Consultation(FULL.items, FULL.diagnoses)
+    assert ask(request_, world, FULL.test[3]).item == item
+
+
 @pytest.mark.parametrize(
     ("request_", "evidence"),
     [

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from workup.core.case import Fact, Item, Kind
+from workup.environments.base.body_parts import elsewhere, parts
 
 LONGEST = 500  # characters of a request that are compared
 
@@ -40,6 +41,19 @@ _STUDY = re.compile(
     r"|biopsy)\b",
     re.IGNORECASE,
 )
+# What is taken for something: "have you taken anything for the headache" asks for no headache.
+_TREATMENT = re.compile(
+    r"\b(?:medic(?:ation|ine)|pill|drop|inhaler|laxative|treatment|antibiotic|painkiller)s?\b"
+    r"(?=.{0,60} for\b)",
+    re.IGNORECASE,
+)
+_FOR = re.compile(r"\bfor\b[^,;.?!]*", re.IGNORECASE)
+# The circumstance of what is asked for: "when you cough, does your chest hurt".
+_CIRCUMSTANCE = re.compile(
+    r"\b(?:when(?:ever)?|while|before|after|since|during|accompanied by)\b"
+    r"(?:(?!\b(?:do|does|did|is|are|have|has) (?:you|your|the|it|there)\b)[^,;.?!])*,?",
+    re.IGNORECASE,
+)
 # Several things in one request: "chest pain or fever", "fever, chest pain". A comma before a
 # further question joins nothing.
 _JOINED = re.compile(
@@ -50,7 +64,8 @@ _JOINED = re.compile(
 # records rarely repeat.
 _AROUND = re.compile(
     r"\b(?:tak(?:e|es|ing|en)|us(?:e|es|ing|ed)|drink(?:s|ing)?|high|known|notic(?:e|ed|ing)"
-    r"|experienc(?:e|ed|ing)|becom(?:e|ing)|more|recent(?:ly)?|lately|current(?:ly)?|now)\b",
+    r"|experienc(?:e|ed|ing)|becom(?:e|ing)|more|recent(?:ly)?|lately|current(?:ly)?|now"
+    r"|(?:any )?history of)\b",
     re.IGNORECASE,
 )
 # General words of a question about the family, which are taken away before texts are compared.
@@ -68,7 +83,7 @@ _KIN = (
     r"|daughters?)|husband|wife|spouse|partner|girlfriend|boyfriend|fianc[eé]e?|twin|children|kids"
     r"|aunts?|uncles?|cousins?|nieces?|nephews?"
     r"|grand(?:mothers?|fathers?|parents?|sons?|daughters?|child(?:ren)?|kids?|mas?|pas?)"
-    r"|friends?|neighbou?rs?|co-?workers?|colleagues?|boss|(?:class|flat|house|room|team)-?mates?"
+    r"|friends?|neighbou?rs?|co-?workers?|colleagues?|boss|teachers?|(?:class|flat|house|room|team)-?mates?"
     r"|care-?givers?|carers?|bab(?:y-?|ie)sitters?)\b"
 )
 # A relative who only noticed something is not asked about: "has your wife told you that you snore".
@@ -101,6 +116,11 @@ _TOLD_KIN = re.compile(
 # A fact about somebody else: "My mother had breast cancer." It is no answer about the patient. One
 # that somebody else noticed is the patient's, and so is one that a parent says of a child.
 _NOTICING = r"(?:\w{1,20} )?(?:notic|noted|concerned|observed|worried|brought)"
+_DOES = (
+    r"(?:\w{1,12}ly )?(?:had|has|have|was|is|were|are|died|suffer\w{0,3}|passed away|developed"
+    r"|underwent|experienced|became|began|takes?|took|uses?|used|smokes?|smoked|drinks?|drank"
+    r"|received|required)"
+)
 _OF_KIN = re.compile(
     rf"(?:\b(?:my|his|her|their|patient['’]s) (?:[\w-]{{1,20}} )?{_KIN}"
     rf"(?: and (?:[\w-]{{1,20}} ){{0,2}}{_KIN})?(?: both)?"
@@ -108,6 +128,12 @@ _OF_KIN = re.compile(
     rf"|(?:^|[.:] )(?:both |no |the (?!son|daughter|child|kid))?(?:{_KIN}|relatives?\b)"
     rf" (?:had|has|have|died))(?! {_NOTICING})"
     rf"|\b(?:has|have|had) (?:an?|one|two|three) (?:[\w-]{{1,20}} )?{_KIN} (?:with|who)\b"
+    rf"|(?<!and )\b(?:my|his|her|their|the|\w{{1,20}}['’]s) (?:[\w-]{{1,20}} ){{0,2}}{_KIN}"
+    rf"(?<!son)(?<!daughter) {_DOES}\b(?! {_NOTICING})(?! (?:\w{{1,20}} )?(?:found|seen|witnessed"
+    r"|told|by|worried|afraid|requesting|unable to))"
+    rf"|\b(?:his|her|their|the|\w{{1,20}}['’]s) (?:[\w-]{{1,20}} ){{0,2}}{_KIN}['’]s"
+    r" (?:\w{1,20} ){0,2}(?:history|decline|death|illness|disease)\b"
+    r"|\b(?:in|of|throughout) (?:the|his|her|their) (?:immediate |extended )?famil(?:y|ies)\b"
     r"|(?<!personal or )(?<!personal and )\bfamily history\b|家族史"
     rf"|(?:^|[:：。；，,] ?)(?:其|患者|他|她|我)?的?{_KIN_CHINESE}"
     "(?:也|曾|均|都|有|患|因|死于|去世)",
@@ -130,6 +156,11 @@ def _beginning(words: str, chinese: str = "") -> re.Pattern[str]:
     return re.compile(rf"\b(?:{words})" + (f"|{chinese}" if chinese else ""), re.IGNORECASE)
 
 
+# A word that makes another test of a test: a TSH receptor antibody is no TSH.
+_QUALIFIED = (
+    *("receptor", "related peptide", "clearance", "electrophoresis", "pylori", "aort"),
+    "breath test",
+)
 # (asked, told): who asks about one of these is answered only by what is about the same.
 _ABOUT = (
     (_ASKED_KIN, _TOLD_KIN),
@@ -138,6 +169,44 @@ _ABOUT = (
         _beginning(r"vaccin|immuni[sz]|shots?\b|jabs?\b"),
     ),
     (_beginning(r"allerg(?:y|ic|ies) to\b", "对.{1,9}过敏"), _beginning("allerg", "过敏")),
+    (
+        _beginning(r"medic(?:ation|ine)s?\b|(?:pills?|tablets?|drugs?) for\b"),
+        _beginning(
+            r"medic|tak(?:es?|ing)\b|treat|drug|pill|tablet|therap|prescri|inhal|managed\b|controlled"
+        ),
+    ),
+    (
+        _beginning(
+            r"(?:use|do|inject|illicit|recreational|street)"
+            r" (?:any |illegal |illicit |recreational |street ){0,2}drugs?\b"
+        ),
+        _beginning("use|using|abuse|illicit|recreation|inject|substance|cocaine|heroin"),
+    ),
+    (
+        _beginning(r"(?:marijuana|cannabis|weed)\b"),
+        _beginning("marijuana|cannabis|weed|drug|subst"),
+    ),
+    (
+        _beginning(
+            r"second-?hand|passive(?:ly)? smok|exposed to .{0,20}smok|smok\w{0,3} in (?:your|the)"
+            r" (?:home|house)|(?:live|lived|grow|grew).{0,12} with (?:an? |any )?smokers?"
+        ),
+        _beginning("second-?hand|passive|expos|household"),
+    ),
+    (
+        _beginning(
+            "(?:contact with|exposed to|been (?:near|around|with))"
+            r" (?:(?:any|some)(?:one|body)|people|an? (?:ill|sick))"
+        ),
+        _beginning("contact|expos|sick|ill|similar|travel"),
+    ),
+    (_beginning(r"white (?:blood )?(?:cell|count)|wbc\b"), _beginning(r"white\b|wbc|leu[ck]o")),
+    (_beginning(r"red (?:blood )?(?:cell|count)|rbc\b"), _beginning(r"red\b|rbc|erythrocyt")),
+    *((_beginning(word), _beginning(word)) for word in _QUALIFIED),
+    (
+        _beginning("better|reliev|improv"),
+        _beginning("better|reliev|improv|eas(?:es|ed|ing)|allevi|help|worse"),
+    ),
 )
 # "Do you take magnesium?" asks for no laboratory value. A request that speaks of a test may, and so
 # may one that a colleague is asked: "have you taken his potassium".
@@ -170,6 +239,20 @@ _SPECIMENS = (
     ),
     _beginning("(?:bone )?marrow", "骨髓"),
 )
+# A value of the blood, and what a value or a test of it looks like in a record.
+_BLOOD = re.compile(
+    r"\b(?:serum|plasma|wbc|rbc|white (?:blood )?cell|leu[ck]ocyte count|cbc"
+    r"|(?:complete|full) blood count"
+    r"|blood (?:glucose|sugar|urea|cortisol|calcium|sodium|potassium|protein|culture))",
+    re.IGNORECASE,
+)
+_OF_BLOOD = re.compile(r"\b(?:serum|plasma|cbc|hemoglobin|blood(?! cells?))", re.IGNORECASE)
+_VALUE = re.compile(
+    r"\d ?(?:mg|g|µg|μg|mcg|ng|pg|mmol|meq|u|iu|miu|mu|µmol)/|\bserum\b|\blaborator|\blevels?\b"
+    r"|\bstudies\b|\bblood (?:tests?|work|pressure)|\belectrolytes?\b",
+    re.IGNORECASE,
+)
+_TREATED = re.compile(r"\b(?:tak|medic|supplement|prescri)", re.IGNORECASE)
 # A stain shows a protein in the tissue. Tests of a gene or of the blood are no stains.
 _STAINED = re.compile("immunohistochem", re.IGNORECASE)
 _NOT_STAINED = re.compile(
@@ -211,6 +294,22 @@ class AskedText:
         return next((order for order in self.orders[:1] if _STUDY.search(order.text)), None)
 
     @cached_property
+    def treatment(self) -> AskedText | None:
+        """Of a treatment that is taken for a reason the treatment alone."""
+        treated = _TAKEN.search(self.text) or _TREATMENT.search(self.text)
+        return AskedText(_FOR.sub(" ", self.text)) if treated and _FOR.search(self.text) else None
+
+    @cached_property
+    def circumstance(self) -> str:
+        """The clauses that say when: "when you cough," of "when you cough, does it hurt"."""
+        return " ".join(clause[0] for clause in _CIRCUMSTANCE.finditer(self.text))
+
+    @cached_property
+    def main(self) -> AskedText:
+        """The request without these clauses."""
+        return AskedText(_CIRCUMSTANCE.sub(" ", self.text))
+
+    @cached_property
     def free(self) -> tuple[str, str]:
         """What is compared with free texts: first without words that records rarely repeat."""
         thing = _FAMILY.sub(" ", self.thing) if self.of_others else self.thing
@@ -226,8 +325,9 @@ class AskedText:
         own = f"{item.name}. {item.question}"
         if _ASKED_KIN.search(own) and not self.of_others:
             return False
-        other = any(not specimen.search(said) for specimen in self._specimens)
-        if item.kind is Kind.LABORATORY and (self._taken or other):
+        if item.kind is Kind.LABORATORY and (self._taken or self._other_specimen(said, own)):
+            return False
+        if elsewhere(self.text, said, own=own):
             return False
         return not (_STAINED.search(item.question) and self._unstained) and self._alike(said)
 
@@ -238,7 +338,15 @@ class AskedText:
             wrong = _BY_KIN.search(wording)
         else:
             wrong = _OF_KIN.search(of_patient(wording, wording))
-        return not wrong and self._alike(wording)
+        if wrong or self._other_specimen(wording, wording) or elsewhere(self.text, wording):
+            return False
+        measured = self._taken and _VALUE.search(wording) and not _TREATED.search(wording)
+        return not measured and self._alike(wording)
+
+    def names_place(self, fact: Fact) -> bool:
+        """Whether a free fact names one of the parts of the body that are asked about, if any."""
+        wanted = parts(self.text)
+        return not wanted or not wanted.isdisjoint(parts(f"{fact.item}: {fact.text}"))
 
     @cached_property
     def _taken(self) -> bool:
@@ -251,6 +359,16 @@ class AskedText:
     @cached_property
     def _specimens(self) -> list[re.Pattern[str]]:
         return [each for each in _SPECIMENS if each.search(self.text)]
+
+    def _other_specimen(self, said: str, own: str) -> bool:
+        """Whether a wording is of another specimen; without one, `own` must not be of one.
+
+        This holds where the request names the blood, or a value that is the blood's.
+        """
+        if self._specimens:
+            return any(not specimen.search(said) for specimen in self._specimens)
+        other = any(specimen.search(own) for specimen in _SPECIMENS)
+        return bool(other and _BLOOD.search(self.text) and not _OF_BLOOD.search(own))
 
     @cached_property
     def _topics(self) -> list[re.Pattern[str]]:

@@ -37,7 +37,9 @@ _HAN_ASKING = re.compile(
 _ONE_THING = re.compile(
     r"\b(?:(?:yellow|hay|scarlet|rheumatic|dengue|typhoid|glandular) fever|x rays?|pet (?:scan|ct)"
     r"|pale stools?|stools? pale|sleep apno?ea|sleep(?:ing)? (?:aids?|pills?|tablets?)"
-    r"|ha?emoglobin (?:a1c|electrophoresis)"
+    r"|ha?emoglobin (?:a1c|electrophoresis)|lactate dehydrogenase|vitamin [a-z]\d{0,2}"
+    r"|(?:left|right) handed(?:ness)?|(?:st|st segment|respiratory) depression"
+    r"|pain and temperature|temperature and pain|space occupying"
     r"|glyc(?:at|osylat)ed ha?emoglobin)\b"
 )
 _BRITISH = re.compile(r"\boe(?=dema|soph|str)")
@@ -134,6 +136,11 @@ class Lexicon:
         asked = self._asked(request)
         return [(entry, index) for entry, index in self._touched(asked) if entry <= asked]
 
+    def apart(self, request: str, index: int) -> tuple[frozenset[str], frozenset[str]]:
+        """The words that only the request has, and those that only the entry has."""
+        asked, entry = self._asked(request), self.entries[index]
+        return asked - entry, entry - asked
+
     def named(self, request: str) -> list[int]:
         """Of the entries that the request holds, those with the most words.
 
@@ -148,13 +155,14 @@ class Lexicon:
         """The known word one insertion or deletion away (a plural, a slip), else the word.
 
         No substitution and nothing further away: dysphagia is not dysphasia, hypertension not
-        hypotension. The first letter is the same: a bother is no other.
+        hypotension. The first letter is the same: a bother is no other. A last letter goes only if
+        it is s or e, since "sleepy" is not "sleep". B1 is no misspelt B12.
         """
         known = self._vocabulary.get(word[0])
-        if word in self._where or len(word) < _SPELLED or not known:
+        if word in self._where or len(word) < _SPELLED or not known or not word.isalpha():
             return word
         near = process.extractOne(word, known, scorer=Indel.distance, score_cutoff=1)
-        return near[0] if near else word
+        return word if near is None or (near[0] == word[:-1] and word[-1] not in "se") else near[0]
 
     def _touched(self, asked: Iterable[str]) -> list[tuple[frozenset[str], int]]:
         touched = sorted({index for word in asked for index in self._where.get(word, ())})

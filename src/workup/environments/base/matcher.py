@@ -6,6 +6,7 @@ deterministic. docs/simulators.md tells them for a reader.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -29,8 +30,17 @@ _ITEM_OVERLAP = 0.6  # the least share of words in common, of all words of reque
 # The least share of the request's words, by weight, that a free fact holds. Of two words it has to
 # hold both: else a knee X-ray would be answered by another X-ray.
 _FACT_COVERAGE = 0.67
+_GENERAL = frozenset(["serum", "plasma", "blood", "test", "level", "measure", "order"])
 _CHINESE_COVERAGE = 0.5  # lower, since some pairs of characters lie between two words
 _FACTS_PER_ANSWER = 2
+# How a question orders: its words say nothing of what is ordered.
+_ORDERED = re.compile(r"^(?:examine(?: for)?|measure|order:?)\s+", re.IGNORECASE)
+# Headings of a record, whose words say nothing of what stands below them.
+_HEADING = re.compile(
+    r"\bhistory of present illness\b|\b(?:blood|lab(?:oratory)?) work\b"
+    r"|\binfectious disease\b(?= test)",
+    re.IGNORECASE,
+)
 # Two items whose cosines differ by less are equally near: then nobody knows which one is meant.
 _EQUALLY_NEAR = 0.05
 
@@ -103,7 +113,8 @@ class Matcher:
        has the same words, by their stems, but for words of asking ("cough please").
     2. It joins things ("fever or cough"), and several items stand in it: all that no longer one
        holds.
-    3. Of all words of it and of a name or question, .6 or more are in common.
+    3. Of all words of it and of a name or question, .6 or more are in common, and one of the two
+       has no others; of a test, the request.
     4. All words of a name stand in it, else their stems, else those of a question or synonym. Of
        several, those with the most words count. A longer one that holds the words of a name goes
        before the name: "yellow sputum" before "sputum". A synonym of several words of which all but
@@ -130,6 +141,7 @@ class Matcher:
         self.names, self._items = {item.name: item for item in items}, tuple(items)
         synonyms = [(*item.synonyms, *_terms(terms, item.name)) for item in items]
         plain = [(item.name, item) for item in items] + [(item.question, item) for item in items]
+        asked = [(_ORDERED.sub("", item.question), item) for item in items]
         also = [(each, item) for item, own in zip(items, synonyms, strict=True) for each in own]
         # Reversed, so that a name wins over a question, and the earlier item over the later one. A
         # synonym that several items have is asked back.
@@ -145,10 +157,9 @@ class Matcher:
         self._whole.pop("", None)
         self._joined = {form.replace(" ", ""): found for form, found in self._whole.items()}
         also = [(each, item) for each, item in also if " " not in each or len(words(each)) > 1]
-        self._plain, self._wordings = Lexicon([w for w, _ in plain]), [i for _, i in plain]
         names = [item.name for item in items]
+        self._plain, self._wordings = Lexicon([*names, *(w for w, _ in asked)]), [*items, *items]
         self._named = Lexicon(names)
-        asked = [(item.question, item) for item in items]
         self._stemmed = Lexicon([*names, *(w for w, _ in [*asked, *also])], stems)
         self._owners = [*items, *(item for _, item in [*asked, *also])]
         same: dict[frozenset[str], tuple[str, dict[str, Item]]] = {}
@@ -181,9 +192,9 @@ class Matcher:
             found = self._by_words(order)
             if found.items and all(item.kind is not Kind.HISTORY for item in found.items):
                 return found
-        asked = asked.study or asked
+        asked = asked.study or asked.treatment or asked
         if (found := self._by_words(asked)).items:
-            return found
+            return self._of_main(asked, found)
         nearest = self._near.nearest(asked.thing) if self._near else []
         meant = self._fitting(asked, [self._items[number] for number in nearest])
         return Match(meant, MEANING) if len(meant) == 1 else Match()
@@ -199,13 +210,35 @@ class Matcher:
             if len(joined) > 1:
                 return Match(joined, CONTAINED)
         ranked = self._plain.overlap(asked.thing, _ITEM_OVERLAP)
-        best = [self._wordings[index] for share, index in ranked if share == ranked[0][0]]
+        best = [
+            self._wordings[index]
+            for share, index in ranked
+            if share == ranked[0][0] and self._covers(asked, index)
+        ]
         if shared := self._fitting(asked, best):
             return Match(shared, SHARED)
         found, step = self._contained(asked.thing)
         if contained := self._fitting(asked, found):
             return Match(contained, step)
         return Match()
+
+    def _of_main(self, asked: AskedText, found: Match) -> Match:
+        """What the main clause means, where what was `found` stands in a circumstance alone."""
+        when = stems(asked.circumstance)
+        if when and any(stems(item.name) <= when for item in found.items):
+            main = self._by_words(asked.main)
+            return main if main.items else found
+        return found
+
+    def _covers(self, asked: AskedText, index: int) -> bool:
+        """Whether of a request and a wording one holds the other.
+
+        A request for a test has to hold the wording, but for general words: "serum protein" is not
+        the monoclonal protein.
+        """
+        more, missing = self._plain.apart(asked.thing, index)
+        listed = self._wordings[index].kind in (Kind.HISTORY, Kind.EXAMINATION)
+        return not missing or (not more and (listed or missing <= _GENERAL))
 
     def _contained(self, asked: str) -> tuple[list[Item], str]:
         """The items whose names stand in the request, else what else they are called, and the step.
@@ -255,7 +288,10 @@ class FactMatcher:
         self._owners = [name for _, name in also]
         self._synonyms = Lexicon([each for each, _ in also], stems)
         texts = [fact.text.replace(WITHHELD, " ") for fact in facts]
-        wordings = [f"{fact.item} {text}" for fact, text in zip(facts, texts, strict=True)]
+        wordings = [
+            _HEADING.sub(" ", f"{fact.item} {text}")
+            for fact, text in zip(facts, texts, strict=True)
+        ]
         self._words = Lexicon(wordings, stems)
         self._near = meaning and meaning.index(list(enumerate(texts)))
 
@@ -267,21 +303,24 @@ class FactMatcher:
         asked = AskedText(request)
         if own := self._by_name.get(normalise(asked.text)):
             return [own], NAME
-        asked = asked.study or asked
+        asked = asked.study or asked.treatment or asked
         names = list(self._by_name)
         chosen = unheld if asked.several else most_words
         named, step = [names[index] for index in chosen(self._items.held(asked.thing))], CONTAINED
+        groups = [list(filter(asked.names_place, self._by_name[name])) for name in named]
         if not named:
             held = chosen(self._synonyms.held(asked.thing))
             named, step = [*dict.fromkeys(self._owners[index] for index in held)], SYNONYM
-        groups = [list(filter(asked.fits_fact, self._by_name[name])) for name in named]
+            groups = [self._by_name[name] for name in named]
+        groups = [list(filter(asked.fits_fact, group)) for group in groups]
         if groups := list(filter(None, groups)):
             return groups, step
         for form in asked.free:
             least = 1.0 if len(stems(form)) == 2 else _FACT_COVERAGE
             least = _CHINESE_COVERAGE if chinese(asked.thing) else least
             ranked = [self._facts[index] for _, index in self._words.coverage(form, least)]
-            if told := list(filter(asked.fits_fact, ranked))[:_FACTS_PER_ANSWER]:
+            fitting = filter(asked.fits_fact, filter(asked.names_place, ranked))
+            if told := list(fitting)[:_FACTS_PER_ANSWER]:
                 return [told], SHARED
         nearest = self._near.nearest(asked.thing) if self._near else []
         near = [self._facts[number] for number in nearest]

@@ -1,0 +1,92 @@
+"""Parts and sides of the body that a text names, so that a left knee is no right hip."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+# One line for each part; ankle and foot are one, since patients say either.
+_PARTS = (
+    "heads?|headaches?|skull|scalp",
+    "faces?|facial|cheeks?",
+    "eyes?|ocular",
+    "ears?",
+    "noses?|nosebleeds?|nasal",
+    "mouth|tongue|lips?|gums?|oral (?:ulcers?|lesions?|mucosa|cavity|exam)",
+    "throat",
+    "neck|cervical (?:spine|nodes?|lymph)",
+    "shoulders?",
+    "(?:fore)?arms?|upper (?:limbs?|extremit(?:y|ies))",
+    "elbows?",
+    "wrists?",
+    "(?<!other )(?<!right-)hands?|fingers?|thumbs?|palms?|knuckles?",
+    "chest|thora(?:x|cic)|breast ?bone|stern(?:um|al)",
+    "breasts?",
+    "(?<!goes )(?<!come )(?<!coming )(?<!go )(?<!went )(?<!to the )back|lumbar|spine|spinal",
+    r"abdom\w+|belly|stomach|tummy|quadrant|epigastr\w+",
+    "flanks?",
+    "groin|inguinal",
+    "hips?",
+    "thighs?",
+    "legs?|calf|calves|shins?|lower (?:limbs?|extremit(?:y|ies))",
+    "knees?",
+    "ankles?|foot|feet|heels?|toes?",
+    r"armpits?|axilla\w*",
+)
+# Where a biopsy was taken; of other requests organs are no places.
+_ORGANS = (
+    "skin|cutaneous",
+    "kidneys?|renal",
+    "liver|hepatic",
+    "lungs?|pulmonary",
+    "(?:bone )?marrow",
+    r"colon\w*|rect\w+",
+    "lymph nodes?",
+    "thyroid",
+    r"prostat\w+",
+    "muscles?",
+    r"endometri\w+",
+    "brain|cerebral",
+)
+_BIOPSY = re.compile(r"\bbiops", re.IGNORECASE)
+_BOTH = re.compile(r"\b(?:both|bilateral\w*)\b", re.IGNORECASE)
+_OPPOSITES = (
+    (r"\bleft\b", r"\bright\b(?!-hand)"),
+    (r"\bupper\b(?=.{0,40}(?:quadrant|abd|belly))", r"\blower\b(?=.{0,40}(?:quadrant|abd|belly))"),
+)
+_SIDES = tuple(
+    tuple(re.compile(side, re.IGNORECASE) for side in opposites) for opposites in _OPPOSITES
+)
+_PLACES = {
+    part: re.compile(rf"\b(?:{part})\b", re.IGNORECASE) for part in (*_PARTS, *_ORGANS)
+}  # fmt: skip
+
+
+@lru_cache(maxsize=1 << 14)
+def parts(text: str) -> frozenset[str]:
+    """The parts of the body that a text names; of a biopsy the organs as well."""
+    known = (*_PARTS, *_ORGANS) if _BIOPSY.search(text) else _PARTS
+    return frozenset(part for part in known if _PLACES[part].search(text))
+
+
+def other_side(asked: str, said: str) -> bool:
+    """Whether two texts name opposite sides: left and right, upper and lower abdomen."""
+    if _BOTH.search(said):
+        return False
+    named = [
+        [[bool(side.search(text)) for side in pair] for pair in _SIDES] for text in (asked, said)
+    ]
+    return any(
+        sum(one) == sum(other) == 1 and one != other for one, other in zip(*named, strict=True)
+    )
+
+
+def elsewhere(asked: str, said: str, *, own: str = "") -> bool:
+    """Whether `said` is about another part or side than the ones asked about.
+
+    It is where both name parts and none in common. `own` is a part of `said` that has to name a
+    part for this, and a side; without it all of `said` counts.
+    """
+    wanted = parts(asked)
+    apart = bool(wanted and parts(own or said)) and wanted.isdisjoint(parts(said))
+    return apart or other_side(asked, own or said)
