@@ -391,13 +391,15 @@ class EvidenceSeeking(Encounter):
         found: dict[str, frozenset[str]] = {}
         for order in orders[: self.settings.orders]:
             names: list[str] = []
+            others: list[str] = []  # count where nothing of the order is known
             for meant in await self._meant(case, order):
                 items = self.named(meant)
-                if not (items and stage) or self._within(meant, stage):
-                    other = self.rages.canonical(meant) or normalise(meant)
-                    names += [item.name for item in items] or [other]
-            if names:
-                found[order] = frozenset(names)
+                if items and (not stage or self._within(meant, stage)):
+                    names += [item.name for item in items]
+                elif not items:
+                    others.append(self.rages.canonical(meant) or normalise(meant))
+            if names or others:
+                found[order] = frozenset(names or others)
         return found
 
     def informed(self, episode: Episode, place: int) -> bool:
