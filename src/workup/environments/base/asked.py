@@ -297,7 +297,12 @@ class AskedText:
     def treatment(self) -> AskedText | None:
         """Of a treatment that is taken for a reason the treatment alone."""
         treated = _TAKEN.search(self.text) or _TREATMENT.search(self.text)
-        return AskedText(_FOR.sub(" ", self.text)) if treated and _FOR.search(self.text) else None
+        return AskedText(_FOR.sub(" ", self.text)) if treated and self.reason else None
+
+    @cached_property
+    def reason(self) -> str:
+        """What follows "for"."""
+        return " ".join(clause[0] for clause in _FOR.finditer(self.text))
 
     @cached_property
     def circumstance(self) -> str:

@@ -192,7 +192,7 @@ class Matcher:
             found = self._by_words(order)
             if found.items and all(item.kind is not Kind.HISTORY for item in found.items):
                 return found
-        asked = asked.study or asked.treatment or asked
+        asked = asked.study or asked
         if (found := self._by_words(asked)).items:
             return self._of_main(asked, found)
         nearest = self._near.nearest(asked.thing) if self._near else []
@@ -223,7 +223,13 @@ class Matcher:
         return Match()
 
     def _of_main(self, asked: AskedText, found: Match) -> Match:
-        """What the main clause means, where what was `found` stands in a circumstance alone."""
+        """What the main clause means, where what was `found` stands in a circumstance alone.
+
+        Of what is taken for something, the treatment alone is meant, though nothing be found of it.
+        """
+        treated, reason = asked.treatment, stems(asked.reason)
+        if treated and any(stems(item.name) <= reason for item in found.items):
+            return self._by_words(treated)
         when = stems(asked.circumstance)
         if when and any(stems(item.name) <= when for item in found.items):
             main = self._by_words(asked.main)
