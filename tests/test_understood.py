@@ -305,7 +305,7 @@ RECORD = {
     "white": ("", "White cells in the synovial fluid: 51,000."),
     "red": ("", "Red blood cell count is 4.1 million."),
     "ldh": ("", "Lactate dehydrogenase is 900 U/L."),
-    "allergy": ("", "No known drug allergies."),
+    "allergy": ("", "He is allergic to penicillin."),
     "sense": ("", "Pain and temperature: absent over the chest."),
     "metformin": ("", "He takes metformin for his sugar."),
 }
@@ -326,7 +326,8 @@ RECORD = {
         ("Do you have a history of cancer?", ""),
         *(("white blood cell count", ""), ("synovial white cells", "white")),
         *(("red blood cell count", "red"), ("lactate", "")),
-        *(("Do you use drugs?", ""), ("Do you have chest pain?", "")),
+        *(("Do you use drugs?", ""), ("Do you have any allergies?", "allergy")),
+        *(("Any allergies?", "allergy"), ("Do you have chest pain?", "")),
         ("Do you take metformin?", "metformin"),
     ],
 )

@@ -45,6 +45,7 @@ _ONE_THING = re.compile(
 _BRITISH = re.compile(r"\boe(?=dema|soph|str)")
 _MEDICINE = re.compile(r"\bmedications?\b")  # its stem is that of "medical"
 _ABDOMEN = re.compile(r"\babdomen\b")  # its stem is not that of "abdominal"
+_SLEEPY = re.compile(r"\bsleep(?:y|iness)\b")  # who is sleepy does not sleep badly
 # Shorter words are matched exactly: one letter apart is another laboratory value (T3, T4; WBC,
 # RBC).
 _SPELLED = 5
@@ -54,7 +55,7 @@ _SPELLED = 5
 def content(text: str) -> tuple[str, ...]:
     """The content words of `text` in normal form, in their order."""
     form = _BRITISH.sub("e", _HAN.sub(_pairs, normalise(text)))
-    form = _ABDOMEN.sub("abdominal", _MEDICINE.sub("medicine", form))
+    form = _ABDOMEN.sub("abdominal", _MEDICINE.sub("medicine", _SLEEPY.sub("drowsy", form)))
     form = _ONE_THING.sub(lambda thing: thing[0].replace(" ", ""), form)
     return tuple(word for word in form.split() if word not in _STOPWORDS)
 
@@ -156,13 +157,13 @@ class Lexicon:
 
         No substitution and nothing further away: dysphagia is not dysphasia, hypertension not
         hypotension. The first letter is the same: a bother is no other. A last letter goes only if
-        it is s or e, since "sleepy" is not "sleep". B1 is no misspelt B12.
+        it is s, e or i (of a stem): "allergies" is "allergic". B1 is no misspelt B12.
         """
         known = self._vocabulary.get(word[0])
         if word in self._where or len(word) < _SPELLED or not known or not word.isalpha():
             return word
         near = process.extractOne(word, known, scorer=Indel.distance, score_cutoff=1)
-        return word if near is None or (near[0] == word[:-1] and word[-1] not in "se") else near[0]
+        return word if near is None or (near[0] == word[:-1] and word[-1] not in "sei") else near[0]
 
     def _touched(self, asked: Iterable[str]) -> list[tuple[frozenset[str], int]]:
         touched = sorted({index for word in asked for index in self._where.get(word, ())})
