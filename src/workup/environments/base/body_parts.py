@@ -57,9 +57,7 @@ _OPPOSITES = (
 _SIDES = tuple(
     tuple(re.compile(side, re.IGNORECASE) for side in opposites) for opposites in _OPPOSITES
 )
-_PLACES = {
-    part: re.compile(rf"\b(?:{part})\b", re.IGNORECASE) for part in (*_PARTS, *_ORGANS)
-}  # fmt: skip
+_PLACES = {part: re.compile(rf"\b(?:{part})\b", re.IGNORECASE) for part in (*_PARTS, *_ORGANS)}
 
 
 @lru_cache(maxsize=1 << 14)

@@ -128,8 +128,10 @@ class Matcher:
     listed does not stand for its reason. A request about the family, about vaccinations or
     allergies means only items that are about the same, and no other request means an item about the
     family. A test of urine or another fluid is only that test, a test of a gene or of the blood is
-    no stain, and what the patient takes is no test (`AskedText`). Linear in the request, of which
-    LONGEST characters are read.
+    no stain, and what the patient takes is no test (`AskedText`). An item about another part or
+    side of the body is not meant. What stands in a circumstance alone ("when you cough, does your
+    chest hurt") gives way to the main clause. Linear in the request, of which LONGEST characters
+    are read.
     """
 
     def __init__(
