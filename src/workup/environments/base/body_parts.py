@@ -71,19 +71,18 @@ def other_side(asked: str, said: str) -> bool:
     """Whether two texts name opposite sides: left and right, upper and lower abdomen."""
     if _BOTH.search(said):
         return False
-    named = [
-        [[bool(side.search(text)) for side in pair] for pair in _SIDES] for text in (asked, said)
-    ]
-    return any(
-        sum(one) == sum(other) == 1 and one != other for one, other in zip(*named, strict=True)
-    )
+    for sides in _SIDES:
+        one, other = ([bool(side.search(text)) for side in sides] for text in (asked, said))
+        if sum(one) == sum(other) == 1 and one != other:
+            return True
+    return False
 
 
 def elsewhere(asked: str, said: str, *, own: str = "") -> bool:
     """Whether `said` is about another part or side than the ones asked about.
 
-    It is where both name parts and none in common. `own` is a part of `said` that has to name a
-    part for this, and a side; without it all of `said` counts.
+    Both name parts, and none in common, or opposite sides. With `own`, such as an item's name and
+    question without its synonyms, that has to name the part or side.
     """
     wanted = parts(asked)
     apart = bool(wanted and parts(own or said)) and wanted.isdisjoint(parts(said))
