@@ -170,6 +170,14 @@ def test_several_examinations_in_one_order_are_each_carried_out() -> None:
     assert named == {"ECG and troponin": {"electrocardiogram", "serum troponin"}}
 
 
+def test_the_reasons_of_an_order_are_not_carried_out() -> None:
+    source = open_source("clinic:s", split=0)
+    world = open(source, Settings(max_turns=2, department="any"))
+    script = Script(order("chest x-ray for cough and fever"), BOXED)
+    episode = play(script, world, source.test[0])
+    assert world.examined(episode.turns[0]) == ("chest radiograph",)
+
+
 def test_an_order_that_two_free_facts_fit_brings_the_best() -> None:
     facts = (
         Fact("f1", "Blood work, hemoglobin", "The complete blood count shows a hemoglobin of 9."),

@@ -23,6 +23,7 @@ from workup.core.episode import DIAGNOSE, MALFORMED, Action, Episode, Message, O
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Doctor, Environment, Model, Teaching
 from workup.core.text import THINK, neutralise, normalise
+from workup.environments.base.asked import AskedText
 from workup.environments.base.encounter import Encounter, MatchSettings, fitting, with_line
 from workup.environments.base.interpreter import INTERPRETER, Interpreter
 from workup.environments.base.lexical import chinese
@@ -510,13 +511,15 @@ class EvidenceSeeking(Encounter):
         """The items for an order in other words ("blood sugar" → "glucose"), else the order.
 
         Where the order joins several and is not one item as a whole, each is read by itself: "ECG
-        and troponin". An order that names a disease means an item only where it is the item's own
-        name or synonym ("flu test").
+        and troponin", but not the reasons of "chest x-ray for cough and fever". An order that names
+        a disease means an item only where it is the item's own name or synonym ("flu test").
         """
         if self.rages.refuses(case, order):
             called = self.matcher.whole(order).items
             return [called[0].name if len(called) == 1 else order]
         named = self.rages.named(case, order)
+        if AskedText(order).orders:  # a reason may join things as well
+            return [await self._item(case, order)]
         if named and all(each.known for each in named):
             return [order]
         whole = await self._item(case, order)

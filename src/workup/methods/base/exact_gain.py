@@ -1,9 +1,9 @@
 """Ideal credit: each question is paid what its answer told, by the model behind the cases.
 
 It takes the place of a method's own reward (`reward=exact-gain`), and everything else about the
-method stays. It is a bound and no method of a paper: no other reward can know better what a
-question brought. What is lacking to it is no matter of credit. Where patients are asked for terms
-of the HPO, the belief is that of the ranker of rare diseases.
+method stays. It is no method of a paper, and no upper bound: no reward knows better what a question
+told, yet a policy that is paid so may end below another. Where patients are asked for terms of the
+HPO, the belief is that of the ranker of rare diseases; what they deny moves it nowhere.
 """
 
 from __future__ import annotations
