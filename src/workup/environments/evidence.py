@@ -517,9 +517,9 @@ class EvidenceSeeking(Encounter):
         if self.rages.refuses(case, order):
             called = self.matcher.whole(order).items
             return [called[0].name if len(called) == 1 else order]
-        named = self.rages.named(case, order)
         if AskedText(order).orders:  # a reason may join things as well
             return [await self._item(case, order)]
+        named = self.rages.named(case, order)
         if named and all(each.known for each in named):
             return [order]
         whole = await self._item(case, order)

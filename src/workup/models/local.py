@@ -33,6 +33,9 @@ NOT_NUMBERS = (
 )
 PARTIAL = "\ufffd"  # what a token decodes to that holds part of a character
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_WITHOUT_ATTENTION = ("rwkv", "mamba", "mamba2", "falcon_mamba", "xlstm")
+# Kinds of rotary positions whose frequencies change with the longest text of a pass.
+_BY_LENGTH = ("longrope", "su", "dynamic")
 
 
 class Constraint(Protocol):
@@ -312,11 +315,6 @@ class LocalPolicy(ChatTokens):
         # What its constraint ended is not cut off, even if it fills the room.
         room = len(request.tokens) + 1 if request.whole else request.room
         return self.completion(request.tokens, request.logprobs, room, request.sampling.stop)
-
-
-_WITHOUT_ATTENTION = ("rwkv", "mamba", "mamba2", "falcon_mamba", "xlstm")
-# Kinds of rotary positions whose frequencies change with the longest text of a pass.
-_BY_LENGTH = ("longrope", "su", "dynamic")
 
 
 def _attends_to_everything(config: Any, context: int) -> bool:

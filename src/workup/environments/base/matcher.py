@@ -245,8 +245,8 @@ class Matcher:
         the monoclonal protein.
         """
         more, missing = self._plain.apart(asked.thing, index)
-        listed = self._wordings[index].kind in (Kind.HISTORY, Kind.EXAMINATION)
-        return not missing or (not more and (listed or missing <= _GENERAL))
+        no_test = self._wordings[index].kind in (Kind.HISTORY, Kind.EXAMINATION)
+        return not missing or (not more and (no_test or missing <= _GENERAL))
 
     def _contained(self, asked: str) -> tuple[list[Item], str]:
         """The items whose names stand in the request, else what else they are called, and the step.
