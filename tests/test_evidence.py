@@ -30,6 +30,7 @@ from workup.environments.evidence import (
     open,
     seeking,
 )
+from workup.environments.exams.rages import RagesSettings
 from workup.methods.evidence_seeking.ranked import RewardWeights, fits
 from workup.runs.settings import world
 
@@ -198,6 +199,35 @@ def test_a_listed_synonym_may_name_a_disease(ordered: str) -> None:
     assert world.examined(episode.turns[0]) == (item.name,)
     asked = ordered.split(maxsplit=1)[0]  # the disease itself is still refused
     assert "names a disease" in replied(world, source.test[3], order(f"{asked} present"), BOXED)
+
+
+def test_a_result_counts_though_its_order_names_a_disease_too() -> None:
+    world = open(WING, Settings(max_turns=3))
+    played = play(Script(order("S100 and melanoma"), order("melanoma"), BOXED), world, CASE)
+    first, second = (turn.observation for turn in played.turns[:2])
+    assert first.sources == ("record", "refused")
+    assert second.sources == ("refused",)
+    assert world.examined(played.turns[0]) == ("S100",)
+    assert not second.item
+    assert [world.informed(played, place) for place in range(3)] == [False, True, True]
+
+
+def test_what_has_no_result_was_not_examined() -> None:
+    no_record = Settings(max_turns=2, rages=RagesSettings(sources=()))
+    played = play(Script(order("S100"), BOXED), open(WING, no_record), CASE)
+    assert played.turns[0].observation.sources == ("none",)
+    assert not WORLD.examined(played.turns[0])
+    assert not WORLD.informed(played, 1)
+
+
+def test_a_question_about_a_relative_brings_nothing_of_the_patient() -> None:
+    facts = (Fact("f", "fever", "fever: for a week."), Fact("c", "cough", "cough: dry."))
+    case = Case("c", "A man of 40.", Truth("flu", facts=facts))
+    world = open(Source("jsonl:x", (case,), (case,)), Settings(max_turns=2, department="any"))
+    played = play(Script(order("does your mother have fever or cough"), BOXED), world, case)
+    assert not played.turns[0].observation.evidence
+    played = play(Script(order("fever or cough"), BOXED), world, case)
+    assert set(played.turns[0].observation.evidence) == {"f", "c"}
 
 
 def test_no_more_is_carried_out_than_can_be() -> None:

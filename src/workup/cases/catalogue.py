@@ -68,8 +68,13 @@ class CatalogueEntry:
 
         False without words.
         """
+
+        def inside(word: str, known: frozenset[str]) -> bool:
+            ends = len(word) >= _STEM and any(each.endswith(word) for each in known)
+            return word in known or ends
+
         return bool(words) and any(
-            all(_in(word, known) for word in words) for known in self._vocabularies
+            all(inside(word, known) for word in words) for known in self._vocabularies
         )
 
 
@@ -127,10 +132,6 @@ def _forms(name: str) -> tuple[str, str]:
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(normalise(text).split()) - _FILLERS
-
-
-def _in(word: str, known: frozenset[str]) -> bool:
-    return word in known or (len(word) >= _STEM and any(each.endswith(word) for each in known))
 
 
 @cache

@@ -92,7 +92,7 @@ class Observation:
     is there nor that it is not. With an `item` the patient understood, and is not sure.
     `understood_by` is the step by which an exact record or patient, who answered, found what was
     asked for (`workup.environments.base.matcher.STEPS`), else "". `sources` says of each ordered
-    result where it came from, in the order of the orders, as
+    examination where its result came from, in the order of the orders, as
     `workup.environments.exams.rages.ResultSource` names it; it is empty where nothing is ordered.
     `passages` are what a search returned, in their order and as the doctor reads them in
     `messages`, with scores of 0; it is empty where the search found nothing, and None where nothing

@@ -377,7 +377,7 @@ class EvidenceSeeking(Encounter):
         return tuple(item.name for item in items if not stage or _belongs(item, stage))
 
     def examined(self, turn: Turn) -> tuple[str, ...]:
-        """The names of the items that the turn brought results for."""
+        """The names of the items that the turn brought a result of."""
         return tuple(filter(None, turn.observation.item.split(SEPARATOR)))
 
     async def examinations(
@@ -385,8 +385,10 @@ class EvidenceSeeking(Encounter):
     ) -> dict[str, frozenset[str]]:
         """What each order of a turn, counted from 0, examines: one name per examination.
 
-        Orders that are not carried out are left out: those beyond `orders`, and known examinations
-        that the turn's stage does not have. Raises RolloutError when the interpreter gives up.
+        Left out are orders beyond `orders`, and known examinations that the turn's stage does not
+        have. An order of which nothing is known stands for itself in any stage, so that made up
+        ones are judged, and so does one that names a disease. Raises RolloutError when the
+        interpreter gives up.
         """
         stage = self._stage(turn)
         found: dict[str, frozenset[str]] = {}
@@ -481,8 +483,7 @@ class EvidenceSeeking(Encounter):
     ) -> Observation:
         """What the orders bring; an examination that this stage does not have is not carried out.
 
-        Neither is an order that names a disease, in any stage. The observation's item are the names
-        of all items that were examined.
+        The observation's item are the names of all items that have a result.
         """
         if not orders:
             return Observation((Message("user", wording.nothing),))
@@ -499,12 +500,14 @@ class EvidenceSeeking(Encounter):
         }
         most = (wording.most,) if len(orders) > len(allowed) else ()
         found = [id for result in results.values() for id in result.evidence]
-        items = {item.name for order in carried_out for item in self.named(order)}
+        single = list(chain.from_iterable(result.each for result in results.values()))
+        told = [result.request for result in single if result.known]
+        items = {item.name for examination in told for item in self.named(examination)}
         return Observation(
             (Message("user", "\n".join((wording.results, *lines, *most))),),
             tuple(dict.fromkeys(found)),
             SEPARATOR.join(sorted(items)),
-            sources=tuple(result.source for result in results.values()),
+            sources=tuple(result.source for result in single),
         )
 
     async def _meant(self, case: Case, order: str) -> Sequence[str]:

@@ -434,9 +434,15 @@ def beside(runs: Sequence[Run], alike: Callable[[Run, Run], bool]) -> tuple[Tabl
     names = [run.name for run in runs]
     labels = [run.name if names.count(run.name) == 1 else str(run.path) for run in runs]
     own = [opened(run, f"{label}: ") for run, label in zip(runs, labels, strict=True)]
-    kept = [
-        each for each in own[0].benchmarks if all(_same(each, own[0], t, alike) for t in own[1:])
-    ]
+
+    def both_played(benchmark: EvaluatedBenchmark, other: Table) -> bool:
+        mine, theirs = (
+            [each.runs[benchmark.name][0] for each in t.entrants if benchmark.name in each.runs]
+            for t in (own[0], other)
+        )
+        return bool(mine and theirs) and alike(mine[0], theirs[0])
+
+    kept = [each for each in own[0].benchmarks if all(both_played(each, t) for t in own[1:])]
     if not kept:
         raise UserError(
             f"{' and '.join(str(run.path) for run in runs)} have no benchmark in common: the same "
@@ -449,17 +455,6 @@ def beside(runs: Sequence[Run], alike: Callable[[Run, Run], bool]) -> tuple[Tabl
     entrants = [each for t in own for each in t.entrants if not each.anchor]
     exact = [each for each in own[0].entrants if each.anchor]
     return Table(kept, [*entrants, *exact]), notes
-
-
-def _same(
-    benchmark: EvaluatedBenchmark, first: Table, other: Table, alike: Callable[[Run, Run], bool]
-) -> bool:
-    """Whether both suites played the benchmark, on the same cases."""
-    mine, theirs = (
-        [each.runs[benchmark.name][0] for each in t.entrants if benchmark.name in each.runs]
-        for t in (first, other)
-    )
-    return bool(mine and theirs) and alike(mine[0], theirs[0])
 
 
 def page_beside(table: Table, notes: Sequence[str], html: Path, title: str) -> None:

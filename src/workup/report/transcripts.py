@@ -151,20 +151,19 @@ def everything(players: Sequence[Player]) -> Iterator[Meeting]:
     One case is in memory at a time. Two runs may use the same id for different patients; these are
     separate entries.
     """
-    played = merge(
-        *(_played(player, place) for place, player in enumerate(players)), key=lambda each: each[:2]
-    )
+
+    def played_by(place: int, player: Player) -> Iterator[tuple[str, int, Record]]:
+        for record in player.run.evaluated(player.doctor):
+            yield record.episode.case.id, place, record
+
+    mine = [played_by(place, player) for place, player in enumerate(players)]
+    played = merge(*mine, key=lambda each: each[:2])
     for _, together in groupby(played, key=lambda each: each[0]):
         patients: dict[str, list[tuple[int, Record]]] = defaultdict(list)
         for _, place, record in together:
             patients[record.episode.case.presentation].append((place, record))
         for episodes in patients.values():
             yield _meeting(players, episodes)
-
-
-def _played(player: Player, place: int) -> Iterator[tuple[str, int, Record]]:
-    for record in player.run.evaluated(player.doctor):
-        yield record.episode.case.id, place, record
 
 
 def _meeting(players: Sequence[Player], episodes: Sequence[tuple[int, Record]]) -> Meeting:

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 
 LONGEST_QUERY = 10_000
 """Characters of a query that are read; policies write megabytes when they get stuck."""
@@ -73,18 +73,16 @@ def passages(text: str, limit: int) -> list[str]:
         return [text]
     starts = [found.start() for found in _TOKEN.finditer(text)]
     # Most texts are cut at the first kinds of boundary: the others are looked for when needed.
-    cuts = [cache(partial(_ends, boundary, text)) for boundary in _BOUNDARIES]
+    cuts = [
+        cache(lambda boundary=boundary: [found.end() for found in boundary.finditer(text)])
+        for boundary in _BOUNDARIES
+    ]
     pieces, begin, token = [], 0, 0
     while len(starts) - token > limit:
         end = _end(cuts, starts[token + limit // 2], starts[token + limit])
         pieces.append(text[begin:end])
         begin, token = end, bisect_left(starts, end)
     return [*pieces, text[begin:]]
-
-
-def _ends(boundary: re.Pattern[str], text: str) -> list[int]:
-    """Where the text could be cut behind a boundary of this kind."""
-    return [found.end() for found in boundary.finditer(text)]
 
 
 def _end(cuts: Sequence[Callable[[], Sequence[int]]], low: int, high: int) -> int:

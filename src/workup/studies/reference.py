@@ -135,11 +135,12 @@ class Reference(Result):
         }
         note = "Against no passage; the last column is paired by case. *: leaves out 0."
         gains = sheet("Gains", self.rows, columns, note)
-        return [Section("Gains", (gains,), self._figure, INTERVALS)]
-
-    def _figure(self) -> Markup:
         panels = {"Nats per token": {"gain": [row.per_token for row in self.rows]}}
-        return plots.rows("Gain in log-probability by passage", STATES, panels)
+
+        def figure() -> Markup:
+            return plots.rows("Gain in log-probability by passage", STATES, panels)
+
+        return [Section("Gains", (gains,), figure, INTERVALS)]
 
     def notes(self) -> Sequence[str]:
         return left_out(self.left_out)

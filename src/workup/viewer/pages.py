@@ -44,6 +44,9 @@ REPORT = "report.html"
 OF_A_CASE = 200  # episodes of one case that are listed
 LAST = 8  # episodes on a run's page
 VIEWS = ("read", "tokens")
+_PLAYED = (
+    "SELECT doctor, COUNT(*) FROM columns WHERE phase = 'eval' GROUP BY doctor ORDER BY MIN(id)"
+)
 Content = dict[str, Any]
 
 
@@ -121,10 +124,11 @@ def overview(shown: ShownRun) -> Content:
     last = listed(columns, ListQuery(), LAST)
     money = progress.spent(run, lines)
     finished = state is State.FINISHED
+    played = [] if finished else [(doctor, count) for doctor, count in columns.rows(_PLAYED)]
     return _head(shown, run, state) | {
         "facts": list(_facts(run, state, phases, money)),
         "stages": phases,
-        "playing": [] if finished else progress.evaluations(run, _evaluated(shown)),
+        "playing": progress.evaluations(run, played),
         "shown": [meanings.explained(name) for name in metrics],
         "rows": rows,
         "warnings": warnings.lines(entries),
@@ -171,14 +175,6 @@ def _wrong(shown: ShownRun, doctors: Sequence[str]) -> Iterator[tuple[str, int, 
         asked = ListQuery({"doctor": doctor, "phase": "eval"}, verdict="wrong")
         if count := len(shown.run.episodes(doctor=doctor, phase="eval", correct=0)):
             yield doctor, count, address(f"/run/{shown.name}/episodes", asked.query)
-
-
-def _evaluated(shown: ShownRun) -> list[tuple[str, int]]:
-    rows = shown.columns.rows(
-        "SELECT doctor, COUNT(*), MIN(id) AS first FROM columns WHERE phase = 'eval' "
-        "GROUP BY doctor ORDER BY first"
-    )
-    return [(row[0], row[1]) for row in rows]
 
 
 def episodes(shown: ShownRun, query: Mapping[str, str]) -> Content:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -21,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from workup.core.errors import UserError
+from workup.runs.words import duration
 from workup.studies.review.answers import LONGEST_NOTE, AnswerEntry, Standing
 from workup.studies.review.folder import Review
 from workup.studies.review.form import SIDES
@@ -221,15 +221,9 @@ class ReviewPages:
             "total": total,
             "done": done,
             "skipped": sum(entry.skipped for entry in standing.entries.values()),
-            "left": f"about {_minutes(left)} left" if left else "",
+            "left": f"about {duration(left)} left" if left else "",
             "last": standing.last.id if standing.last else None,
         }
-
-
-def _minutes(seconds: float) -> str:
-    """Minutes and hours, rounded up, as in "25 min" and "2 h 5 min"."""
-    hours, minutes = divmod(ceil(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def _state(entry: AnswerEntry | None) -> str:

@@ -23,6 +23,7 @@ from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
 from workup.core.shapes import ClosedModel, FrozenModel
 from workup.core.text import neutralise, normalise
+from workup.environments.base.asked import AskedText
 from workup.environments.base.disease_names import SourceDiseases
 from workup.environments.base.lexical import chinese
 from workup.environments.base.patients import SECTIONS, listed
@@ -82,10 +83,10 @@ class ExamResult:
     """What an ordered examination showed; `text` is a sentence that names the examination.
 
     `request` is the order as it was written. `confidence` is CONFIDENCE[`source`]. Where an order
-    names several examinations, both are those of the least certain result. `evidence` are the ids
-    of the case's facts that the text tells, of recorded results only. Diagnosis names are withheld
-    in the text. An order that names a disease is no examination: its source is "refused", and its
-    text says so and repeats nothing of it.
+    names several examinations, `parts` are their results, and source and confidence are those of
+    the least certain one. `evidence` are the ids of the case's facts that the text tells, of
+    recorded results only. Diagnosis names are withheld in the text. An order that names a disease
+    is no examination: its source is "refused", and its text says so and repeats nothing of it.
     """
 
     request: str
@@ -93,6 +94,17 @@ class ExamResult:
     source: ResultSource
     confidence: float
     evidence: tuple[str, ...] = ()
+    parts: tuple[ExamResult, ...] = ()
+
+    @property
+    def each(self) -> tuple[ExamResult, ...]:
+        """The results of the single examinations that the order names."""
+        return self.parts or (self,)
+
+    @property
+    def known(self) -> bool:
+        """Whether it is a result: somebody had one, and the order was carried out."""
+        return self.source not in (NOWHERE, REFUSED)
 
     @property
     def withheld(self) -> int:
@@ -196,7 +208,7 @@ class ExamSimulator:
         gives up.
         """
         mine = self._recorded_names(case)
-        named = {order: read(order, lambda form: self._known(form, mine)) for order in requests}
+        named = {order: self._read(order, mine) for order in requests}
         refused = {order for order, all in named.items() if self._names_disease(case, all)}
         done = {
             order: [
@@ -222,9 +234,24 @@ class ExamSimulator:
         return self._names_disease(case, self.named(case, order))
 
     def named(self, case: Case, order: str) -> list[Named]:
-        """The examinations that the order names; known are those of record and base."""
-        mine = self._recorded_names(case)
-        return read(order, lambda form: self._known(form, mine))
+        """The examinations that the order names; known are those of record and base.
+
+        A question about somebody else ("does your mother have fever or cough") names none of the
+        patient's: it is one unknown examination.
+        """
+        return self._read(order, self._recorded_names(case))
+
+    def _read(self, order: str, mine: Mapping[str, Sequence[str]]) -> list[Named]:
+        def known(form: str) -> bool:
+            return (
+                self._canonical(form) in mine
+                or (self.base is not None and self.base.test(form) is not None)
+                or synonyms(form) != (form,)
+            )
+
+        named = read(order, known)
+        others = len(named) > 1 and AskedText(order).of_others
+        return [Named(" ".join(order.split()), False)] if others else named
 
     def _names_disease(self, case: Case, named: Sequence[Named]) -> bool:
         unknown = " ".join(each.name for each in named if not each.known)
@@ -246,13 +273,6 @@ class ExamSimulator:
             if fact.item and fact.item not in self._named:
                 names.setdefault(self.canonical(fact.item), []).append(fact.item)
         return names
-
-    def _known(self, form: str, mine: Mapping[str, Sequence[str]]) -> bool:
-        return (
-            self._canonical(form) in mine
-            or (self.base is not None and self.base.test(form) is not None)
-            or synonyms(form) != (form,)
-        )
 
     async def _result(self, case: Case, name: str, mine: Mapping[str, Sequence[str]]) -> ExamResult:
         found = self._on_file(case, name, mine)
@@ -423,7 +443,9 @@ def _joined(order: str, found: Sequence[ExamResult]) -> ExamResult:
     """
     if not found:
         return _none(order)
+    if len(found) == 1:
+        return replace(found[0], request=order)
     least = min(found, key=lambda each: (each.confidence, each.source != REFUSED))
     text = " ".join(dict.fromkeys(each.text for each in found))
     evidence = tuple(dict.fromkeys(id for each in found for id in each.evidence))
-    return ExamResult(order, text, least.source, least.confidence, evidence)
+    return ExamResult(order, text, least.source, least.confidence, evidence, tuple(found))
