@@ -412,6 +412,13 @@ THYROID = ("↑ TSH, ↓ T4", "↓ TSH, ↑ T4", "normal TSH")
         ("C。", THYROID, "normal TSH"),
         ("C - normal TSH", THYROID, "normal TSH"),
         ("**A - normal TSH**", THYROID, None),
+        ("normal TSH (C)", THYROID, "normal TSH"),
+        ("normal TSH (A)", THYROID, None),
+        ("Answer: C", THYROID, "normal TSH"),
+        ("**Final answer:** (C)", THYROID, "normal TSH"),
+        ("The correct answer is C.", THYROID, "normal TSH"),
+        ("答案是C", THYROID, "normal TSH"),
+        ("Answer: nothing", THYROID, None),
     ],
 )
 def test_options_that_differ_in_signs_or_case_are_told_apart(

@@ -19,11 +19,18 @@ _LETTERED = re.compile(
 )
 _AROUND, _BEHIND = "*_` \t\n", ".。;；*_` \t\n"  # of a name: emphasis, and the end of a sentence
 _PREFIX = re.compile(
-    r"^\s*(?:options?|choices?|选项|选)\s*[:：]?\s*(?=[(（\[［【A-Za-zＡ-Ｚ])", re.IGNORECASE
+    r"^[\s*_]*(?:(?:the\s+)?(?:(?:correct|right|best|final)\s+)?(?:answer|option|choice)s?(?:\s+(?:is|are))?"
+    r"|答案(?:是|为)?|选项|选)[\s*_:：]*(?=[(（\[［【A-Za-zＡ-Ｚ])",
+    re.IGNORECASE,
 )
+# The letter behind the text: "Ceftriaxone (C)".
+_TRAILED = re.compile(r"^(.*\S)\s*[(（\[［【]\s*([A-Za-zＡ-Ｚ])\s*[)）\]］】]$", re.DOTALL)
 _CUTS = tuple(
-    map(re.compile, (r"[;；\n]", r"、", r"[,，/+&]", r"[,，/+&;；、]|\band\b|[和与及]", r"\s+"))
+    map(re.compile, (r"[;；\n]", r"、", r"[,，/+&]", r"[,，/+&;；、]|\band\b|[和与及]"))
 )
+_LETTER = r"[(（\[［【]?[A-Za-zＡ-Ｚ][)）\]］】.]?"
+_LETTERS = re.compile(rf"{_LETTER}(?:\s+{_LETTER})+")  # "A C": blanks part letters alone
+_BLANKS = re.compile(r"\s+")
 
 
 # a text as it stands, or its normal form and whether it asserts: "B12?" is not the option "B12"
@@ -35,7 +42,8 @@ def chosen(answer: str, options: Sequence[str]) -> tuple[str, ...]:
 
     Empty if any part of the answer names no option. An option is named by its text (as it stands,
     or else as `workup.core.text.same_name` compares, where that tells the options apart), by its
-    letter, or by both where they agree: "C", "(c)", "**C**", "C. Ceftriaxone". A set is a list of
+    letter, or by both where they agree: "C", "(c)", "**C**", "Answer: C", "C. Ceftriaxone",
+    "Ceftriaxone (C)". A set is a list of
     such names ("A, C", "B和D"), or capital letters without anything between ("BD"). Naming an
     option twice is naming it: "AA" and "A, A" are "A". Linear in the answer.
     """
@@ -70,7 +78,7 @@ def _places(answer: str, texts: Mapping[Key, int], count: int) -> frozenset[int]
     if plain.isascii() and plain.isalpha() and plain.isupper():
         letters = frozenset(map(ascii_uppercase.index, plain))
         return letters if max(letters) < count else frozenset()
-    for cut in _CUTS:
+    for cut in (*_CUTS, _BLANKS) if _LETTERS.fullmatch(plain) else _CUTS:
         parts = [part.strip() for part in cut.split(plain) if part.strip()]
         names = dict.fromkeys(parts)
         found = (
@@ -86,9 +94,14 @@ def _places(answer: str, texts: Mapping[Key, int], count: int) -> frozenset[int]
 def _one(name: str, texts: Mapping[Key, int], count: int) -> int | None:
     """The place of the option that `name` names; None if letter and text name different ones."""
     by_text = _named(name, texts)
-    lettered = _LETTERED.match(_PREFIX.sub("", name).strip(_AROUND).rstrip(_BEHIND))
+    plain = _PREFIX.sub("", name).strip(_AROUND).rstrip(_BEHIND)
+    lettered = _LETTERED.match(plain)
     if lettered is None:
-        return by_text
+        trailed = None if by_text is not None else _TRAILED.match(plain)
+        if trailed is None:
+            return by_text
+        told = _named(trailed[1], texts)
+        return told if told == ascii_uppercase.find(normalise(trailed[2]).upper()) else None
     place = ascii_uppercase.find(normalise(lettered[1]).upper())
     if normalise(lettered[2] or ""):
         # First by the text after the letter: normalising would drop "A." as an article.
