@@ -25,9 +25,7 @@ _PREFIX = re.compile(
 )
 # The letter behind the text: "Ceftriaxone (C)".
 _TRAILED = re.compile(r"^(.*\S)\s*[(（\[［【]\s*([A-Za-zＡ-Ｚ])\s*[)）\]］】]$", re.DOTALL)
-_CUTS = tuple(
-    map(re.compile, (r"[;；\n]", r"、", r"[,，/+&]", r"[,，/+&;；、]|\band\b|[和与及]"))
-)
+_CUTS = tuple(map(re.compile, (r"[;；\n]", r"、", r"[,，/+&]", r"[,，/+&;；、]|\band\b|[和与及]")))
 _LETTER = r"[(（\[［【]?[A-Za-zＡ-Ｚ][)）\]］】.]?"
 _LETTERS = re.compile(rf"{_LETTER}(?:\s+{_LETTER})+")  # "A C": blanks part letters alone
 _BLANKS = re.compile(r"\s+")
