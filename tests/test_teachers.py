@@ -177,6 +177,24 @@ def test_what_a_reward_needs_of_the_warm_start_stays() -> None:
     assert 5 < stays < 25
 
 
+def test_the_teacher_plays_its_share_of_the_encounters() -> None:
+    source, environment = opened("consultation")
+    usual = Teaching(textbook_share=0)
+    doctor = teacher("greedy", environment, source, 0)
+    whole, some = (replace(usual, doctor=doctor, doctor_share=share) for share in (1.0, 0.25))
+    counts = [0, 0]
+    for index in range(400):
+        own, taught, mixed = (
+            each.demonstrate(source, environment, 0, index) for each in (usual, whole, some)
+        )
+        assert mixed in (own, taught)
+        if own != taught:
+            counts[mixed == taught] += 1
+    assert 0.17 < counts[1] / sum(counts) < 0.33
+    stage = SftStage("it", usual.demonstrate).taught_by(doctor, 0.25)
+    assert getattr(stage.demonstrate, "__self__", None) == some
+
+
 def test_the_first_word_of_a_label_is_enough_where_it_is_clear() -> None:
     source, environment = opened("consultation")
     for name in ("greedy", "greedy information"):
@@ -209,6 +227,7 @@ REFUSED = {
         ("cmig", "environment.open_books=1", "sft.teacher=told"),
         "sft.teacher=told changes nothing",
     ),
+    "a share of nobody": (("craft", "sft.teacher_share=0.5"), "name one, as in sft.teacher=greedy"),
 }
 
 

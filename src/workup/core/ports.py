@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from workup.core.case import Case, Evidence, Passage, Source
 from workup.core.channel import Channel
+from workup.core.draws import uniform
 from workup.core.episode import (
     Action,
     Batch,
@@ -448,7 +449,8 @@ class Teaching:
 
     `summary_share` of the demonstrations are summaries. Of the others `textbook_share` are textbook
     records, and the rest dialogues. Both shares are within [0, 1]. In both the questions are drawn
-    at random. If there is a `doctor`, they are what that one does with the case, to its diagnosis.
+    at random. If there is a `doctor`, in `doctor_share` of these they are what that one does with
+    the case, to its diagnosis.
 
     In a summary some of the patient's findings stand as lines behind the presentation. A reward
     that asks how probable the diagnosis is given some facts writes its prompts so.
@@ -474,12 +476,15 @@ class Teaching:
     summary_share: float = 0.0
     popularity: float = 1.5
     doctor: Doctor | None = None
+    doctor_share: float = 1.0
 
     def demonstrate(
         self, source: Source, environment: Environment, seed: int, index: int
     ) -> Demonstration:
         """The index-th demonstration, in the signature that `SftStage.demonstrate` needs."""
-        return environment.lessons.demonstrate(source, self, seed, index)
+        absent = uniform("doctor", seed, index) >= self.doctor_share
+        teaching = replace(self, doctor=None) if absent else self
+        return environment.lessons.demonstrate(source, teaching, seed, index)
 
 
 Pair = tuple[Sample, Sample]  # an episode and another of the same case that it is preferred to

@@ -41,8 +41,8 @@ class SftStage:
     size: int | None = None
     each: int = 1
 
-    def taught_by(self, doctor: Doctor) -> SftStage:
-        """The same stage, with `doctor` in the encounters that its `Teaching` has imitated.
+    def taught_by(self, doctor: Doctor, share: float = 1.0) -> SftStage:
+        """The same stage, with `doctor` in `share` of the encounters that its `Teaching` imitates.
 
         Raises UserError for demonstrations that no `Teaching` makes.
         """
@@ -52,7 +52,8 @@ class SftStage:
                 f"the stage '{self.name}' makes its demonstrations in its own way, so that nobody "
                 "else can be imitated: leave out sft.teacher"
             )
-        return replace(self, demonstrate=replace(teaching, doctor=doctor).demonstrate)
+        taught = replace(teaching, doctor=doctor, doctor_share=share)
+        return replace(self, demonstrate=taught.demonstrate)
 
 
 # Asks further judges about an episode; raises RolloutError when one of them gives up.

@@ -49,7 +49,7 @@ class RateSettings(FrozenModel):
 class SupervisedSettings(RateSettings):
     """The supervised warm start.
 
-    The code that makes the demonstrations reads `steps`, `batch` and `teacher`.
+    The code that makes the demonstrations reads `steps`, `batch`, `teacher` and `teacher_share`.
     """
 
     steps: Annotated[int, Field(ge=0)] = Field(default=200, description="how many updates")
@@ -60,6 +60,10 @@ class SupervisedSettings(RateSettings):
             "whose encounters are imitated: own (the method's own demonstrations), or an anchor's: "
             "greedy, random, ideal …"
         ),
+    )
+    teacher_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0,
+        description="share of these encounters that the teacher plays; the others are the method's",
     )
 
 

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from workup.core.case import Case, Fact, Kind, Source
 from workup.core.channel import Channel, Dose
-from workup.core.draws import seed_key
+from workup.core.draws import uniform
 from workup.core.episode import Observation, Turn
 from workup.environments.base.encounter import EncounterSettings
 from workup.environments.base.lexical import chinese
@@ -180,7 +180,7 @@ class Trouble:
 
     def _uniform(self, case: Case, topic: str, *what: object) -> float:
         """A number in [0, 1) that the seed, the case, the topic and `what` fix."""
-        return seed_key("trouble", self.seed, case.id, topic, *what) / 2**64
+        return uniform("trouble", self.seed, case.id, topic, *what)
 
 
 def unsure(text: str) -> str:

@@ -16,7 +16,7 @@ from pydantic import Field
 from workup.cases.exam_terms import Named, common, key, read, synonyms
 from workup.core.case import Case, Fact
 from workup.core.case import Source as CaseSource
-from workup.core.draws import seed_key
+from workup.core.draws import uniform
 from workup.core.episode import Message
 from workup.core.errors import UserError
 from workup.core.leaks import WITHHELD
@@ -337,10 +337,10 @@ class ExamSimulator:
         if found is None:
             return None
         exam, share = found
-        positive = _uniform("positive", case.id, exam.name) < share.share
+        positive = uniform("rages", "positive", case.id, exam.name) < share.share
         if positive and exam.positives:
             text = exam.positives[
-                int(_uniform("wording", case.id, exam.name) * len(exam.positives))
+                int(uniform("rages", "wording", case.id, exam.name) * len(exam.positives))
             ]
         elif not positive and exam.negative:
             text = exam.negative
@@ -410,11 +410,6 @@ class ExamSimulator:
         often = sorted(shares, key=lambda each: -each.share)[:_STATISTICS]
         lines = [f"{each.test}: positive in {each.share:.0%}" for each in often]
         return numbered(lines, _LONGEST_NAME)
-
-
-def _uniform(*parts: str) -> float:
-    """A number in [0, 1) that depends on `parts` alone."""
-    return (seed_key("rages", *parts) >> 11) / 2**53  # exact, so never 1
 
 
 def _headed(name: str, text: str) -> str:

@@ -136,7 +136,14 @@ class Plan(Frame):
 
     def _refuse_unheeded_teacher(self) -> None:
         """Raises UserError where the teacher plays in none of the first demonstrations."""
-        if self.teacher is None or not self.warm_steps:
+        if self.teacher is None:
+            if self.settings.sft.teacher_share < 1:
+                raise UserError(
+                    "sft.teacher_share changes nothing without a teacher: name one, as in "
+                    "sft.teacher=greedy"
+                )
+            return
+        if not self.warm_steps:
             return
         for usual, taught in zip(
             _warm_starts(self._begun()), _warm_starts(self.stages), strict=True
@@ -193,9 +200,11 @@ class Plan(Frame):
                 "bound and not the method."
             )
         if self.teacher is not None and self.warms:
+            teacher, share = self.settings.sft.teacher, self.settings.sft.teacher_share
+            often = f" in {share:.0%} of its encounters" if share < 1 else ""
             yield (
-                f"sft.teacher={self.settings.sft.teacher}: the warm start imitates a doctor who "
-                "knows the model of the cases, which the method's own does not."
+                f"sft.teacher={teacher}: the warm start imitates{often} a doctor who knows the "
+                "model of the cases, which the method's own does not."
             )
 
     @property
@@ -251,7 +260,8 @@ class Plan(Frame):
             made = paid_by_gain(made, self.source, self.environment)
         if (doctor := self.teacher) is None:
             return made
-        taught = {stage.name: stage.taught_by(doctor) for stage in _warm_starts(made)}
+        share = self.settings.sft.teacher_share
+        taught = {stage.name: stage.taught_by(doctor, share) for stage in _warm_starts(made)}
         return [taught.get(stage.name, stage) for stage in made]
 
     def _begun(self) -> Sequence[Stage]:

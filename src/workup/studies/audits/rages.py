@@ -24,7 +24,7 @@ from workup.cases.catalogue import built_in
 from workup.cases.exam_terms import key, positive
 from workup.cases.files import existing
 from workup.core.case import Case, Source
-from workup.core.draws import seed_key
+from workup.core.draws import uniform
 from workup.core.errors import CaseError, RolloutError, UserError
 from workup.core.ports import Model
 from workup.core.statistics import SHARE, Estimate, interval
@@ -383,7 +383,7 @@ def _partial(case: Case, seed: int, recorded: float) -> Case:
     kept = {
         marker.name
         for marker in built_in().examinations
-        if seed_key("recorded", seed, case.id, marker.name) / 2**64 < recorded
+        if uniform("recorded", seed, case.id, marker.name) < recorded
     }
     facts = tuple(fact for fact in case.truth.facts if fact.item in kept)
     reported = {fact.item: fact.text for fact in facts}
