@@ -127,7 +127,6 @@ CLINIC, CASES = "workup.cases.clinic", "workup.cases"
 KNOW_THE_CLINIC = 3  # modules outside of `cases` that may import the built-in clinic
 READ_CASES = {  # environments are given cases; these read names, or files of statistics
     "workup.environments.base.disease_names",
-    "workup.environments.evidence",
     "workup.environments.exams.exam_base",
     "workup.environments.exams.exam_sources",
     "workup.environments.exams.rages",

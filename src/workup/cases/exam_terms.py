@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 
 from workup.cases.catalogue import built_in
 from workup.cases.clinic.pathology import Marker
-from workup.core.text import normalise
+from workup.core.text import abbreviates, normalise
 
 LONGEST = 300
 """Characters of a request that are read."""
@@ -50,6 +50,18 @@ _GREEK = {
 _LETTERS = re.compile("|".join(_GREEK))
 _PARTS = re.compile(r"([(（][^()（）]*[)）])")
 _SEPARATORS = re.compile(r"[,;，；、:：+]|\band\b|\bor\b|\be\.g\.|[和与及或]")
+# A method or a specimen that holds for all that is listed: "FISH: BCL2, MYC", "flow cytometry (CD3,
+# CD20)", "CD3 and CD20 by flow cytometry", "serum AFP and PSA".
+_OTHER_METHOD = (
+    r"(?:[fscd]?ish|pcr|ngs|flow cytometry|sequencing|mutations?|serum|plasma|blood|csf|urine|elisa"
+    r"|western blot)"
+)
+_LED = re.compile(
+    rf"^\s*((?:[^,;:：()（）]{{0,60}}\b)?{_OTHER_METHOD}\b[^,;:：()（）]{{0,60}})[:：(（]",
+    re.IGNORECASE,
+)
+_BY = re.compile(rf"\bby ({_OTHER_METHOD})\W*$", re.IGNORECASE)
+_SPECIMEN = re.compile(r"^\s*(serum|plasma|csf|urine)\s", re.IGNORECASE)
 _JOINT = re.compile(r"[\s.+-]+")
 
 _NEGATIVE = re.compile(
@@ -116,13 +128,15 @@ def read(request: str, known: Callable[[str], bool]) -> list[Named]:
 
     `known` says whether a key is a known examination's. The whole request is tried first, so that
     a known name may hold a comma. What stands in brackets behind a known name explains it, and is
-    left out where it is unknown itself. Linear in the length of the request.
+    left out where it is unknown itself. A method or specimen before a list belongs to each of it:
+    "FISH: BCL2, BCL6" names no stain. Linear in the length of the request.
     """
     request = request[:LONGEST]
     if (whole := key(request)) and known(whole):
         return [Named(" ".join(request.split()), True)]
+    method, request = _for_all(request, known)
     found: dict[str, Named] = {}
-    named = False  # whether the last piece outside brackets named a known examination
+    named, before = False, ""  # the last piece outside brackets, and whether it names a known one
     for place, piece in enumerate(_PARTS.split(request)):
         inside = place % 2 == 1
         parts = [
@@ -131,13 +145,27 @@ def read(request: str, known: Callable[[str], bool]) -> list[Named]:
             for part in _members(whole, known)
             if (form := key(part))
         ]
-        if inside and named:
-            parts = [part for part in parts if part.known]
+        if inside and (named or abbreviates(piece[1:-1], before)):
+            parts = [part for part in parts if part.known and named]
         elif not inside:
-            named = bool(parts) and parts[-1].known
+            named, before = bool(parts) and parts[-1].known, piece
         for part in parts:
+            marker = _markers().get(key(part.name)) if method else None
+            if marker is not None and not marker.molecular:
+                name = f"{part.name} {method}"
+                part = Named(name, known(key(name)))
             found.setdefault(synonyms(key(part.name))[0], part)
     return list(found.values())[:MOST]
+
+
+def _for_all(request: str, known: Callable[[str], bool]) -> tuple[str, str]:
+    """The method or specimen that holds for all that a request lists, "" if none, and the rest."""
+    if (led := _LED.match(request)) and not known(key(led[1])):
+        return " ".join(led[1].split()), request[led.end() :].rstrip(" )）")
+    if by := _BY.search(request):
+        return by[1], request[: by.start()]
+    specimen = _SPECIMEN.match(request)
+    return (specimen[1], request) if specimen else ("", request)
 
 
 def _members(name: str, known: Callable[[str], bool]) -> list[str]:

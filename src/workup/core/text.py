@@ -257,6 +257,17 @@ def same_name(one: str, other: str) -> bool:
     return bool(form) and form == normalise(other) and asserts(one) == asserts(other)
 
 
+def abbreviates(short: str, name: str) -> bool:
+    """Whether the letters of `short` stand in `name` in this order, the first one first.
+
+    >>> abbreviates("TG", "triglycerides"), abbreviates("ALT", "liver enzymes")
+    (True, False)
+    """
+    short, name = normalise(short).replace(" ", ""), normalise(name)
+    letters = iter(name)
+    return 0 < len(short) < len(name) and short[0] == name[0] and all(s in letters for s in short)
+
+
 def without_markup(text: str) -> str:
     """`text` with a blank in place of each element of HTML or XML, such as <b> and </sup>."""
     return _MARKUP.sub(" ", text)

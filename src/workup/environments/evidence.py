@@ -17,7 +17,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from workup.cases.exam_terms import read
 from workup.core.case import Case, Evidence, Item, Knowledge, Source, evidence_of
 from workup.core.episode import DIAGNOSE, MALFORMED, Action, Episode, Message, Observation, Turn
 from workup.core.errors import UserError
@@ -47,6 +46,7 @@ from workup.environments.exams.rages import (
     REFUSED,
     ExamSimulator,
     RagesSettings,
+    examinations_of,
     refusal,
 )
 from workup.retrieval.hpo.rankings import Rankings
@@ -534,11 +534,17 @@ class EvidenceSeeking(Encounter):
     async def _item(self, case: Case, order: str) -> str:
         """The one item that an order means in other words, else the order.
 
-        What the record holds beside the listed items is an item too.
+        What the record holds beside the listed items is an item too, but not what was told at the
+        outset.
         """
         names = [item.name for item in self.matcher.match(order).items]
         if not names:
-            facts = [fact for fact in case.all_facts if fact.item not in self.matcher.names]
+            told = {fact.id for fact in case.given}
+            facts = [
+                fact
+                for fact in case.all_facts
+                if fact.item not in self.matcher.names and fact.id not in told
+            ]
             groups, _ = self.matcher.facts(tuple(facts)).match(order)
             names = list({group[0].item: 0 for group in groups if group})  # its best fact's
         if not names and self.interpreter is not None:
@@ -560,7 +566,7 @@ class EvidenceSeeking(Encounter):
 
     def _read_order(self, order: str) -> tuple[Item, ...]:
         """The items that an order names, as `named` remembers them."""
-        named = read(order, lambda form: self.rages.canonical(form) in self._items)
+        named = examinations_of(order, lambda form: self.rages.canonical(form) in self._items)
         names = dict.fromkeys(self.rages.canonical(each.name) for each in named)
         return tuple(self._items[name] for name in names if name in self._items)
 

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from workup.core.case import Fact, Item, Kind
 from workup.environments.base.body_parts import elsewhere, parts
+from workup.environments.base.other_tests import another
 
 LONGEST = 500  # characters of a request that are compared
 
@@ -25,6 +26,16 @@ _LEFT_OUT = re.compile(
     r"|rather than)\b[^,;.?!]*?"
     r"(?=$|[,;.?!]|\b(?:do|does|did|have|has|are|is|was|were) (?:you|he|she)\b)"
     r"|\b(?:no|not(?! only)|without)\b[^,;.?!]{0,80}(?=,? but\b)",
+    re.IGNORECASE,
+)
+# An order that is none: "no CRP", "cancel the ECG", "CT not needed", "if negative: …".
+_DECLINED = re.compile(
+    r"^\W*(?:no|without|cancel\w*|skip|omit|hold off|avoid|all\b.{0,40} (?:but|except)"
+    r"|(?:if|unless)\b[^,;:]{1,60}\b(?:negative|positive|normal|abnormal)"
+    r"|instead of)\b(?! (?:not|you|possible|available|he|she|the patient)\b)"
+    r"|^\W*(?:please )?(?:do not|don['’]?t|never|not)\b(?! (?:you|he|she|we|forget)\b)"
+    r"|\b(?:not|n['’]t) (?:be )?(?:needed|necessary|indicated|required|wanted)\b|\bno need\b"
+    r"|\b(?:unnecessary|contraindicated)\b|^\W*(?:不做|不查|不需要|不用|不必|无需|取消)",
     re.IGNORECASE,
 )
 # Why something is ordered: "chest x-ray for cough", "ECG to evaluate chest pain". It ends where
@@ -99,14 +110,22 @@ _NEARBY = (
     r"(?:at (?:home|work|school)|in your (?:home|house(?:hold)?)|around you|close to you|near you"
     r"|you (?:know|live with|work with))\b"
 )
+# Others who are asked about. A child is one where the case is no child's (`of_patient`).
+_OTHERS = (
+    r"(?:(?:(?:your|his|her|their|the|any) )?"
+    r"(?:child|boys?|girls?|infants?|newborns?|toddlers?|bab(?:y|ies)|twins|dogs?|cats?|pets?|animals?)"
+    r"|other(?:s| people| patients?)|the (?:previous|last|next) patient)\b(?! mov)"
+)
 _WHOSE = r"(?:(?:any of |one of )?(?:your|his|her|their|the) )"
 _ASKED_KIN = re.compile(
-    r"\b(?:(?:family|families|relatives?|hereditary|household)\b"
+    r"\b(?:(?:family(?! (?:doctors?|physicians?|medicine|planning|practice))|families|relatives?"
+    r"|hereditary|household(?! (?:clean|chem|product|chore|item|work)))\b"
     rf"|(?<!with )(?<!near )(?<!around )(?<!to )(?:(?:any|some|every)(?:one|body)|people|those)"
     rf"(?: else)? {_NEARBY}{_NOTICED}"
     rf"|(?<!with )(?<!near )(?<!around )(?<!to )(?:any|some)(?:one|body) else\b{_NOTICED}"
     rf"|(?:do|does|did|has|have|had|is|are|was|were) {_WHOSE}?(?:\w{{1,20}} )?{_KIN}{_NOTICED}"
-    rf"|(?:in|of|among) {_WHOSE}{_KIN}|{_WHOSE}{_KIN}['’]s?)|^\W*your {_KIN}"
+    rf"|(?:in|of|among) {_WHOSE}{_KIN}|{_WHOSE}{_KIN}['’]s?|(?<!\w ){_KIN}['’]s?"
+    rf"|(?:do|does|did|is|are|was|were) {_OTHERS}{_NOTICED})|^\W*your {_KIN}"
     rf"|{_KIN_CHINESE}(?!.{{0,4}}(?:发现|注意|说|诉|告诉|提到|觉得|看到))",
     re.IGNORECASE,
 )
@@ -146,7 +165,18 @@ _BY_PARENT = re.compile(
     r"|\bbrought\b.{0,80}\bby (?:his|her|the) (?:mother|father|parents?)\b",
     re.IGNORECASE,
 )
-_CHILD = re.compile(r"\b(?:(?:your|his|her|their) )?(?:son|daughter)\b", re.IGNORECASE)
+_YOUNG = re.compile(
+    r"\b(?:[1-9]|1[0-7]|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
+    r"[- ]years?[- ]old\b|\b(?:days?|weeks?|months?)[- ]old\b"
+    r"|\b(?:aged|age) (?:[1-9]|1[0-7])\b(?! ?\d)"
+    r"|\b(?:boy|girl|infant|newborn|neonate|toddler|child|baby)\b|患儿",
+    re.IGNORECASE,
+)
+_CHILD = re.compile(
+    r"\b(?:(?:your|his|her|their|the) )?"
+    r"(?:(?:little )?(?:son|daughter|boy|girl)|child|baby|infant|newborn|toddler)\b",
+    re.IGNORECASE,
+)
 
 # --- which kind of thing it is ---
 
@@ -156,10 +186,23 @@ def _beginning(words: str, chinese: str = "") -> re.Pattern[str]:
     return re.compile(rf"\b(?:{words})" + (f"|{chinese}" if chinese else ""), re.IGNORECASE)
 
 
+_TESTS = (Kind.LABORATORY, Kind.IMAGING, Kind.PROCEDURE)
+_SYMBOL = re.compile(r"\b[A-Z]{1,5}-?\d|\b[A-Z]{2,}\d?\b")  # CD20, CA-125, HER2, PSA
 # A word that makes another test of a test: a TSH receptor antibody is no TSH.
 _QUALIFIED = (
     *("receptor", "related peptide", "clearance", "electrophoresis", "pylori", "aort"),
     "breath test",
+)
+# A time that is over. "In the last year" is not: it ends today.
+_EARLIER = re.compile(
+    r"(?<!the )(?<!this )\blast (?:year|month|summer|winter|spring|autumn|fall|season)\b"
+    r"|\b(?:years?|months?) (?:ago|earlier|before)\b|(?<!since )\byesterday\b"
+    r"|\ba few (?:days|weeks) before\b"
+    r"|\bas (?:an? )?(?:child|kid|teen\w*|bab(?:y|ies)|infant|adolescent)\b"
+    r"|\bin (?:your |his |her )?(?:childhood|youth|teens)\b"
+    r"|\bwhen (?:you|he|she) (?:was|were) (?:an? )?"
+    r"(?:child|kid|young\w*|little|small|bab\w+|teen\w*)\b",
+    re.IGNORECASE,
 )
 # (asked, told): who asks about one of these is answered only by what is about the same.
 _ABOUT = (
@@ -203,6 +246,13 @@ _ABOUT = (
     (_beginning(r"white (?:blood )?(?:cell|count)|wbc\b"), _beginning(r"white\b|wbc|leu[ck]o")),
     (_beginning(r"red (?:blood )?(?:cell|count)|rbc\b"), _beginning(r"red\b|rbc|erythrocyt")),
     *((_beginning(word), _beginning(word)) for word in _QUALIFIED),
+    (_beginning("cultur", "培养"), _beginning("cultur|grow|organism|flora", "培养")),
+    (_beginning("biops", "活检"), _beginning("biops|histolog|patholog|microscop", "活检|病理")),
+    (re.compile(r"\bPET\b|\bFDG"), re.compile(r"\bPET\b|(?i:positron)")),
+    (
+        _EARLIER,
+        _beginning("year|month|child|ago\\b|past|previous|histor|ever|since|young|age|last"),
+    ),
     (
         _beginning("better|reliev|improv"),
         _beginning("better|reliev|improv|eas(?:es|ed|ing)|allevi|help|worse"),
@@ -256,8 +306,16 @@ _TREATED = re.compile(r"\b(?:tak|medic|supplement|prescri)", re.IGNORECASE)
 # A stain shows a protein in the tissue. Tests of a gene or of the blood are no stains.
 _STAINED = re.compile("immunohistochem", re.IGNORECASE)
 _NOT_STAINED = re.compile(
-    r"\b(?:f?ish\b|pcr|ngs|hybridi[sz]|mutat|rearrang|amplif|sequenc|fusion|transloc|deletion"
-    r"|flow cytom|serum|blood(?! (?:vessel|cell))|plasma(?! cell))",
+    r"\b(?:[fscd]?ish\b|pcr|ngs|hybridi[sz]|mutat|rearrang|amplif|sequenc|fusion|transloc|deletion"
+    r"|copy number|exon|genes?\b|genom|germline|m?rna\b|elisa|(?:western|southern) blot|autoantibod"
+    r"|anti-|flow cytom|serum|csf\b|urin|ratio\b|scans?\b|pet\b|blood(?! (?:vessel|cell))"
+    r"|plasma(?! cell))|血清|血浆|突变|基因|流式|荧光原位|扩增|重排|抗(?=CD)",
+    re.IGNORECASE,
+)
+# A fact that tells a stain: "HER2 IHC: 3+", "CD20: positive."
+_STAIN_TOLD = re.compile(
+    r"\b(?:immunohisto|ihc|stain)|^[^:：]{1,40}[:：] ?(?:[^:：]{1,40}[:：] ?)?"
+    r"(?:positive|negative|阳性|阴性)(?:[,.;，。]|$)",
     re.IGNORECASE,
 )
 _STAIN = re.compile(r"\bimmuno(?:histo|stain|perox)|\bihc\b|\bstain", re.IGNORECASE)
@@ -273,6 +331,11 @@ class AskedText:
     def thing(self) -> str:
         """The request without what it mentions to leave it out ("apart from the fever")."""
         return _LEFT_OUT.sub(" ", self.text)
+
+    @cached_property
+    def declined(self) -> bool:
+        """Whether it says that something shall not be done: "no CRP", "ECG not needed"."""
+        return bool(_DECLINED.search(self.text))
 
     @cached_property
     def several(self) -> bool:
@@ -325,24 +388,34 @@ class AskedText:
         """Whether it is about the family, or others around the patient."""
         return bool(_ASKED_KIN.search(self.text))
 
-    def fits(self, item: Item, said: str) -> bool:
-        """Whether it can be about an item; `said` are all wordings of the item."""
-        own = f"{item.name}. {item.question}"
+    def fits(self, item: Item, called: Sequence[str]) -> bool:
+        """Whether it can be about an item; `called` are all wordings of the item."""
+        own, said = f"{item.name}. {item.question}", " ".join(called)
         if _ASKED_KIN.search(own) and not self.of_others:
+            return False
+        stain = bool(_STAINED.search(item.question))
+        if item.kind in _TESTS and (self.declined or self._other_test(called, stain)):
             return False
         if item.kind is Kind.LABORATORY and (self._taken or self._other_specimen(said, own)):
             return False
         if elsewhere(self.text, said, own=own):
             return False
-        return not (_STAINED.search(item.question) and self._unstained) and self._alike(said)
+        return not (stain and self._unstained) and self._alike(said)
 
     def fits_fact(self, fact: Fact) -> bool:
         """Whether a free fact can be an answer to it."""
         wording = f"{fact.item}: {fact.text}"
+        called = (fact.item, fact.item.rpartition(",")[2])
+        test = fact.kind in _TESTS or _SYMBOL.search(fact.item)
+        if test and (self.declined or another(self.text, called)):
+            return False
+        if _STAIN_TOLD.search(wording) and self._unstained:
+            return False
         if self.of_others:
             wrong = _BY_KIN.search(wording)
         else:
-            wrong = _OF_KIN.search(of_patient(wording, wording))
+            brought = _BY_PARENT.search(wording)
+            wrong = _OF_KIN.search(_CHILD.sub("the patient", wording) if brought else wording)
         if wrong or self._other_specimen(wording, wording) or elsewhere(self.text, wording):
             return False
         measured = self._taken and _VALUE.search(wording) and not _TREATED.search(wording)
@@ -352,6 +425,12 @@ class AskedText:
         """Whether a free fact names one of the parts of the body that are asked about, if any."""
         wanted = parts(self.text)
         return not wanted or not wanted.isdisjoint(parts(f"{fact.item}: {fact.text}"))
+
+    def _other_test(self, called: Sequence[str], stain: bool) -> bool:
+        """Whether a word beside the name makes it another test, as no word does of a stain."""
+        if stain and _STAIN.search(self.text):
+            return False
+        return another(self.text, called, stain=stain)
 
     @cached_property
     def _taken(self) -> bool:
@@ -385,5 +464,6 @@ class AskedText:
 
 
 def of_patient(request: str, presentation: str) -> str:
-    """The request, in which "your son" is the patient where a parent has brought him."""
-    return _CHILD.sub("the patient", request) if _BY_PARENT.search(presentation) else request
+    """The request, in which "your son" is the patient where the case is a child's."""
+    young = _BY_PARENT.search(presentation) or _YOUNG.search(presentation)
+    return _CHILD.sub("the patient", request) if young else request

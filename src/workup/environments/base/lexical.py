@@ -25,7 +25,8 @@ _REQUESTING = (
     "perform please s she show tell that the their there they this to was were what when "
     "which with would you your"
 )
-_STOPWORDS = frozenset(_REQUESTING.split())
+STOPWORDS = frozenset(_REQUESTING.split())
+"""Words of asking, in normal form."""
 HAN = r"\u3400-\u4dbf\u4e00-\u9fff"
 """The Chinese characters, for use inside the brackets of a regular expression."""
 _HAN = re.compile(f"[{HAN}]+")
@@ -38,6 +39,11 @@ _ONE_THING = re.compile(
     r"\b(?:(?:yellow|hay|scarlet|rheumatic|dengue|typhoid|glandular) fever|x rays?|pet (?:scan|ct)"
     r"|pale stools?|stools? pale|sleep apno?ea|sleep(?:ing)? (?:aids?|pills?|tablets?)"
     r"|ha?emoglobin (?:a1c|electrophoresis)|lactate dehydrogenase|vitamin [a-z]\d{0,2}"
+    r"|(?:pulmonary|portal|intracranial|ocular|venous) (?:arterial )?hypertension"
+    r"|smoke (?:detectors?|alarms?|inhalation)|rubbing alcohol|non alcoholic|worn out shoes?"
+    r"|chew(?:ing)? tobacco|low temperature|weight loss surgery|fundal height"
+    r"|(?:cough|rash|headache|fever) (?:syrup|drops?|medicine|cream|tablets?|pills?)"
+    r"|sleep (?:study|mask)|lying flat|lie flat"
     r"|(?:left|right) handed(?:ness)?|(?:st|st segment|respiratory) depression"
     r"|pain and temperature|temperature and pain|space occupying"
     r"|glyc(?:at|osylat)ed ha?emoglobin)\b"
@@ -57,7 +63,7 @@ def content(text: str) -> tuple[str, ...]:
     form = _BRITISH.sub("e", _HAN.sub(_pairs, normalise(text)))
     form = _ABDOMEN.sub("abdominal", _MEDICINE.sub("medicine", _SLEEPY.sub("drowsy", form)))
     form = _ONE_THING.sub(lambda thing: thing[0].replace(" ", ""), form)
-    return tuple(word for word in form.split() if word not in _STOPWORDS)
+    return tuple(word for word in form.split() if word not in STOPWORDS)
 
 
 def words(text: str) -> frozenset[str]:
@@ -67,7 +73,12 @@ def words(text: str) -> frozenset[str]:
 
 def stems(text: str) -> frozenset[str]:
     """The stems of the content words of `text`: "coughed" and "coughing" are one word."""
-    return frozenset(_stemmer().analyze(" ".join(content(text))))
+    return frozenset(stemmed(content(text)))
+
+
+def stemmed(words: Sequence[str]) -> list[str]:
+    """The stem of each word, in their order."""
+    return _stemmer().analyze(" ".join(words))
 
 
 @cache

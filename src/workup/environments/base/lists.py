@@ -38,7 +38,14 @@ _TEX = re.compile(r"\\([A-Za-z]+)(?:[ \t]{0,2}([{｛]))?|\\(.?)|[{}｛｝$`]|\*{
 _SIGNS = frozenset("{}_&%#$")  # signs that LaTeX writes behind a backslash
 _PLACE = re.compile(r"(?:[(（]\d{1,2}[)）]|\d{1,2}[.)）](?!\d)|[-•·▪–](?=\s))\s*")
 _AROUND = " \t\n*_`.。:：\"'“”‘’"
-_NONE = frozenset(("none", "no need", "not needed", "not required", "n a", "无", "无需", "不需要"))
+_NONE = re.compile(
+    r"n a|(?:none|nothing|no need|not)"
+    r"(?: (?:needed|required|necessary|indicated|else|more|further))*"
+    r"|no (?:(?:further|more|other|additional) )?"
+    r"(?:tests?|testing|examinations?|investigations?|studies|stains?)"
+    r"(?: (?:is|are))?(?: (?:needed|required|necessary|indicated))?"
+    r"|无|无需|不需要|无需检查|不需要检查"
+)
 
 
 @lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again
@@ -95,7 +102,7 @@ def errors_in(action: Action) -> int:
 
 def _none(item: str) -> bool:
     """Whether an item says that there is none."""
-    return normalise(item) in _NONE
+    return _NONE.fullmatch(normalise(item)) is not None
 
 
 def written(content: str) -> str:

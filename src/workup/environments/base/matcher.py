@@ -173,7 +173,7 @@ class Matcher:
             words: Match(tuple(own.values()), step) for words, (step, own) in same.items()
         }
         said = [(item.name, item.question, *own) for item, own in zip(items, synonyms, strict=True)]
-        self._said = dict(zip(names, map(" ".join, said), strict=True))
+        self._said = dict(zip(names, said, strict=True))
         self._near = meaning and meaning.index(
             [(place, wording) for place, own in enumerate(said) for wording in filter(None, own)]
         )
@@ -267,7 +267,7 @@ class Matcher:
 
     def _fitting(self, asked: AskedText, found: Sequence[Item]) -> tuple[Item, ...]:
         """Of the items found, each once, those that are about what the request is about."""
-        about = {item.name: item for item in found if asked.fits(item, said=self._said[item.name])}
+        about = {item.name: item for item in found if asked.fits(item, self._said[item.name])}
         return tuple(about.values())
 
 

@@ -7,7 +7,7 @@ disease, else a language model writes it. docs/rages.md says what each source is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -234,11 +234,7 @@ class ExamSimulator:
         return self._names_disease(case, self.named(case, order))
 
     def named(self, case: Case, order: str) -> list[Named]:
-        """The examinations that the order names; known are those of record and base.
-
-        A question about somebody else ("does your mother have fever or cough") names none of the
-        patient's: it is one unknown examination.
-        """
+        """The examinations that the order names; known are those of record and base."""
         return self._read(order, self._recorded_names(case))
 
     def _read(self, order: str, mine: Mapping[str, Sequence[str]]) -> list[Named]:
@@ -249,9 +245,7 @@ class ExamSimulator:
                 or synonyms(form) != (form,)
             )
 
-        named = read(order, known)
-        others = len(named) > 1 and AskedText(order).of_others
-        return [Named(" ".join(order.split()), False)] if others else named
+        return examinations_of(order, known)
 
     def _names_disease(self, case: Case, named: Sequence[Named]) -> bool:
         unknown = " ".join(each.name for each in named if not each.known)
@@ -410,6 +404,18 @@ class ExamSimulator:
         often = sorted(shares, key=lambda each: -each.share)[:_STATISTICS]
         lines = [f"{each.test}: positive in {each.share:.0%}" for each in often]
         return numbered(lines, _LONGEST_NAME)
+
+
+def examinations_of(order: str, known: Callable[[str], bool]) -> list[Named]:
+    """The examinations that an order names, as `workup.cases.exam_terms.read` finds them.
+
+    A question about somebody else ("does your mother have fever or cough") names none of the
+    patient's, and neither does what declines one ("GFAP (no need)"): each is one unknown
+    examination.
+    """
+    named, asked = read(order, known), AskedText(order)
+    none = asked.of_others if len(named) > 1 else asked.declined
+    return [Named(" ".join(order.split()), False)] if none and not known(key(order)) else named
 
 
 def _headed(name: str, text: str) -> str:

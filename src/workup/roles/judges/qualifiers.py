@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from workup.cases.catalogue import built_in
-from workup.core.text import asserts, normalise
+from workup.core.text import abbreviates, asserts, normalise
 
 LONGEST = 30
 """Words of a term that are looked at; a longer term names nothing."""
@@ -62,15 +62,9 @@ def _qualifies(rest: list[str], name: str, bracketed: set[str]) -> bool:
         word in _words()
         or _NUMBER.fullmatch(word) is not None
         or _ALTERED.fullmatch(word) is not None
-        or (word in bracketed and _abbreviates(word, name))
+        or (word in bracketed and abbreviates(word, name))
         for word in rest
     )
-
-
-def _abbreviates(short: str, name: str) -> bool:
-    """Whether the letters of `short` stand in the name in this order, the first one first."""
-    letters = iter(name)
-    return short[:1] == name[:1] and all(letter in letters for letter in short)
 
 
 @cache
