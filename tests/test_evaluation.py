@@ -562,6 +562,19 @@ def test_a_library_is_searched_the_same_way(tmp_path: Path) -> None:
 def test_text_ends_at_the_first_stop_string() -> None:
     assert up_to("<ask>a</ask><ask>b</ask>", ("</diagnose>", "</ask>")) == "<ask>a</ask>"
     assert up_to("nothing", ("</ask>",)) == "nothing"
+    thought = "<think><ask>a</ask></think><ask>b</ask>c"
+    assert up_to(thought, ("</ask>",)) == "<think><ask>a</ask>"
+    assert up_to(thought, ("</ask>",), in_thoughts=False) == thought[:-1]
+
+
+def test_what_a_thought_names_is_not_asked(tmp_path: Path) -> None:
+    said = "<think>Not <ask>nothing</ask>, rather:</think><ask>fever</ask> I wait."
+    with serving(lambda body: said) as server:
+        run = evaluate(server, tmp_path / "run", evaluation={"cases": 2, "anchors": False})
+    for record in run.episodes(phase="eval"):
+        first = record.episode.turns[0]
+        assert first.action.content == ("fever",)
+        assert first.completion.text.endswith("<ask>fever</ask>")
     assert completion("x").status_code == 200
 
 

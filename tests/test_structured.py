@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from preparing import configured
 from pydantic import BaseModel, ConfigDict, Field
-from serving import completion, serving
+from serving import Server, completion, serving
 from werkzeug import Response
 
 from workup.core.episode import Message
 from workup.core.errors import RolloutError
 from workup.core.ports import Request
 from workup.models.structured import ATTEMPTS, BEGUN, LONGEST, SHOWN, ask, parse, schema_of
+from workup.roles.config import Config
 from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.roles.run_models import RunModels
 
 
 class Verdict(BaseModel):
@@ -110,6 +114,34 @@ def test_it_gives_up_with_the_last_reason() -> None:
     assert str(outcome).startswith("judge: no usable answer from m at http")
     assert "field same: " in str(outcome)
     assert len(bodies) == ATTEMPTS
+
+
+def test_a_model_that_was_repaired_is_asked_anew_and_a_replay_fails_as_before(
+    tmp_path: Path,
+) -> None:
+    request = Request("judge", "1", (Message("user", "Flu or 流感?"),))
+
+    def judged(server: Server, replay: bool = False) -> Verdict | str:
+        config = Config.find(configured(tmp_path, server))
+        models = RunModels(config, "it", cache=tmp_path / "cache", replay=replay)
+        try:
+            return asyncio.run(ask(models.open("endpoint:it"), request, Verdict))
+        except RolloutError as error:
+            return str(error)
+        finally:
+            models.close()
+
+    answer = "no JSON"
+    with serving(lambda body: answer) as server:
+        failed = judged(server)
+        assert "no usable answer" in str(failed)
+        sent = len(server.asked)
+        assert judged(server, replay=True) == failed
+        assert len(server.asked) == sent > 1
+        answer = '{"same": true}'
+        assert judged(server) == Verdict(same=True)
+        assert len(server.asked) == sent + 1
+        assert judged(server, replay=True) == Verdict(same=True)
 
 
 def test_an_answer_cut_off_is_asked_for_again_and_only_its_beginning_is_shown() -> None:

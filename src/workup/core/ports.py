@@ -28,13 +28,16 @@ class Sampling:
     """How to draw one completion.
 
     `stop` strings end it and stay part of it. `temperature` 0 is greedy. `key` makes the draw
-    reproducible: the same key, prompt and weights give the same tokens in every batch.
+    reproducible: the same key, prompt and weights give the same tokens in every batch. Without
+    `in_thoughts` a stop string within a finished `<think>…</think>` ends no text that an endpoint
+    returned whole; samplers of tokens stop at it all the same.
     """
 
     stop: tuple[str, ...] = ()
     max_tokens: int = 256
     temperature: float = 1.0
     key: int = 0
+    in_thoughts: bool = True
 
 
 class Policy(Protocol):
@@ -156,6 +159,11 @@ class About(Protocol):
     @property
     def searches(self) -> bool:
         """Whether documents can be searched."""
+        ...
+
+    @property
+    def acts_in_thoughts(self) -> bool:
+        """Whether actions stand within a thought; elsewhere what a thought names is no action."""
         ...
 
     @property

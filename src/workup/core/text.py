@@ -301,7 +301,12 @@ def _spelt(sign: str) -> bool:
     return known and not _UNSPACED.match(sign)
 
 
-def up_to(text: str, stop: Sequence[str]) -> str:
-    """`text` up to the end of the stop string that ends first; all of it if there is none."""
-    ends = [at + len(mark) for mark in stop if (at := text.find(mark)) >= 0]
+def up_to(text: str, stop: Sequence[str], *, in_thoughts: bool = True) -> str:
+    """`text` up to the end of the stop string that ends first; all of it if there is none.
+
+    Without `in_thoughts` those before the first `</think>` do not count.
+    """
+    closed = f"</{THINK}>"
+    begin = 0 if in_thoughts or closed not in text else text.index(closed) + len(closed)
+    ends = [at + len(mark) for mark in stop if (at := text.find(mark, begin)) >= 0]
     return text[: min(ends)] if ends else text

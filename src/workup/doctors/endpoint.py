@@ -44,7 +44,7 @@ class ModelDoctor:
             whole=True,
         )
         reply = await self.model.complete(request)
-        text = up_to(reply.text, sampling.stop)
+        text = up_to(reply.text, sampling.stop, in_thoughts=sampling.in_thoughts)
         return Act(
             (),
             Completion(

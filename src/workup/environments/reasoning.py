@@ -147,6 +147,10 @@ class Reasoning(Searched):
         return other
 
     @property
+    def acts_in_thoughts(self) -> bool:
+        return True
+
+    @property
     def stop(self) -> tuple[str, ...]:
         return f"</{SEARCH}>", f"</{ANSWER}>"
 

@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
+from itertools import count
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from workup.core.episode import Message
-from workup.core.errors import RolloutError
+from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Model, Request
 from workup.core.shapes import first_problem
 
@@ -24,6 +25,7 @@ For a list it is the number of entries, for a text that of characters, for a num
 """
 
 ATTEMPTS = 3
+ANEW = 1_000_003  # between the samples of one request that is asked anew; more than runs draw
 LONGEST = (
     200_000  # characters of an answer that are looked at: parsing stays bounded whatever comes back
 )
@@ -48,21 +50,47 @@ async def ask(
     shown to the model with the reason and the schema (some endpoints accept a schema and never show
     it to their model), at most twice; of an answer that was cut off only the beginning is shown.
     Raises RolloutError when it stays wrong.
+
+    Where a cache gave all of these answers, they failed once before. Then the model is asked anew,
+    with the next `sample`: a run that is resumed may find it repaired. A replay, which may not ask
+    it, fails as the run did.
     """
-    schema = sized(shape, tuple((sizes or {}).items()))
-    first = request = replace(request, schema=schema)
+    request = replace(request, schema=sized(shape, tuple((sizes or {}).items())))
     problem = ""
+    for again in count():
+        drawn = replace(request, sample=request.sample + again * ANEW)
+        try:
+            answer, problem, fresh = await _attempts(model, drawn, shape, check)
+        except UserError:
+            if not again or not getattr(model, "replay", False):
+                raise
+            break  # a replay has no further answers
+        if answer is not None:
+            return answer
+        if fresh:
+            break
+    raise RolloutError(
+        f"{request.role}: no usable answer from {model.name} after {ATTEMPTS} attempts: {problem}"
+    )
+
+
+async def _attempts(
+    model: Model, first: Request, shape: type[Answer], check: Callable[[Answer], str | None]
+) -> tuple[Answer | None, str, bool]:
+    """The answer or what is wrong with the last one, and whether any came from no cache."""
+    request, problem, fresh = first, "", False
     for _ in range(ATTEMPTS):
         reply = await model.complete(request)
+        fresh = fresh or not reply.cached
         answer, problem = parse(reply.text, shape)
         problem = problem or (check(answer) or "" if answer is not None else "")
         if answer is not None and not problem:
-            return answer
+            return answer, "", fresh
         if reply.truncated:
             problem = f"it was cut off at {request.max_tokens} tokens; be shorter"
         repair = (
             f"That is not usable: {problem}. Answer again with nothing but one JSON object of "
-            f"this JSON Schema:\n{schema}"
+            f"this JSON Schema:\n{first.schema}"
         )
         request = replace(
             first,
@@ -72,9 +100,7 @@ async def ask(
                 Message("user", repair),
             ),
         )
-    raise RolloutError(
-        f"{request.role}: no usable answer from {model.name} after {ATTEMPTS} attempts: {problem}"
-    )
+    return None, problem, fresh
 
 
 def in_words(schema: str) -> str:

@@ -156,7 +156,7 @@ async def _draw(case: Case, past: Sequence[Turn], sample: int, cast: _Cast) -> s
         whole=True,
     )
     reply = await cast.aids.model.complete(request)
-    text = up_to(reply.text, cast.world.stop).strip()
+    text = up_to(reply.text, cast.world.stop, in_thoughts=cast.world.about.acts_in_thoughts).strip()
     return "" if reply.truncated and not text.endswith(cast.world.stop) else text
 
 

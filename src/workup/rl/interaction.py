@@ -37,7 +37,8 @@ class Interaction:
 
         `truncated` says that a limit cut the text off.
         """
-        said = up_to(text, self.environment.stop)
+        world = self.environment
+        said = up_to(text, world.stop, in_thoughts=world.about.acts_in_thoughts)
         cut = truncated and not said.endswith(self.environment.stop or "\0")
         return await self.act(Act((), Completion(said, truncated=cut)))
 

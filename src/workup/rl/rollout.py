@@ -136,7 +136,8 @@ async def take_turn(
     Raises what the doctor and the environment raise.
     """
     asked = {turn.topic for turn in past} - {None} if play.avoid_repeats else set()
-    sampling = Sampling(environment.stop, play.max_tokens, play.temperature, job.key)
+    acts = environment.about.acts_in_thoughts
+    sampling = Sampling(environment.stop, play.max_tokens, play.temperature, job.key, acts)
     for attempt in range(ATTEMPTS):
         act = await doctor.act(job.case, opening, past, sampling)
         turn = await turn_after(job.case, environment, past, act)

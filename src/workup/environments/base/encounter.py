@@ -161,6 +161,10 @@ class Encounter(ABC):
         return evidence_of(case.given)
 
     @property
+    def acts_in_thoughts(self) -> bool:
+        return False
+
+    @property
     def channel(self) -> Channel | None:
         return None
 
