@@ -184,6 +184,8 @@ def test_a_set_up_whose_check_fails_is_not_run(toy: Path, tmp_path: Path, call: 
 
 
 def test_dry_shows_commands_and_hours(call: Call, tmp_path: Path) -> None:
+    status, _, err = call("claims", "craft", "--dry", "stps=3")
+    assert (status, err) == (2, "error: no setting 'stps'. Did you mean 'steps'?\n")
     status, out, err = call("claims", "craft", "--dry", "--scale", "small", "--seeds", "2")
     assert status == 0, err
     assert "workup train craft --policy smollm2" in out

@@ -103,11 +103,12 @@ def seconds(text: str | None) -> float | None:
 
 def _settings(words: list[str] | tuple[str, ...]) -> list[str]:
     """The words, which must be settings of `workup train`. Raises UserError."""
-    from workup.runs.settings import read
+    from workup.runs.settings import Settings, build, read
 
     given = read(words)
     if named := next((key for key in ("seed", "policy", "cases", "out") if key in given), None):
         raise UserError(f"{named}= is decided by the set-up and --first; leave it out")
+    build(Settings, {**given, "method": "craft"})  # of its own method each run reads them again
     return [*words]
 
 
@@ -118,8 +119,11 @@ def _list(console: Console) -> None:
 
     for name in known.names():
         console.print(f"workup claims {name}", style="bold", markup=False)
+        claims = known.read(name).claims
         table = Table.grid(padding=(0, 2))
-        for claim in known.read(name).claims:
+        # Ids are typed, so they stay whole.
+        table.add_column(min_width=2 + max(len(claim.id) for claim in claims))
+        for claim in claims:
             table.add_row(f"  {claim.id}", "ours" if claim.ours else claim.place, claim.says)
         console.print(table)
         console.print()

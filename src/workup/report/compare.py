@@ -276,10 +276,7 @@ def _each_seed(side: Side, metric: str) -> str:
 
 def _show_differences(console: Console, side: Side, first: Side) -> None:
     if not side.changes:
-        both = f"{side.row} and {first.row} were evaluated on different cases"
-        if side.cases != first.cases:
-            both += f" ({side.cases}; {first.cases})"
-        console.print(f"{both}: no paired difference.\n", markup=False)
+        console.print(f"{side.unpaired(first)}.\n", markup=False)
         return
     rows = [
         (

@@ -75,6 +75,15 @@ class Side:
         split = self.run.settings.get("split")
         return f"{self.run.config.get('cases')}, {'whole' if split is None else f'split {split}'}"
 
+    def unpaired(self, first: Side) -> str:
+        """Why there is no paired difference to the first side, in a sentence."""
+        for side in (self, first):
+            if not side.entry["accuracy"]["n"]:
+                return f"every episode of {side.row} failed: no paired difference"
+        both = f"{self.row} and {first.row} were evaluated on different cases"
+        other = f" ({self.cases}; {first.cases})" if self.cases != first.cases else ""
+        return f"{both}{other}: no paired difference"
+
     @property
     def outcomes(self) -> Seeds:
         """How its episodes went; other cases than the first side's have ids of their own."""

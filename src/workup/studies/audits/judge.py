@@ -19,6 +19,7 @@ from workup.core.statistics import Estimate
 from workup.report.sheets import Sheet
 from workup.rl.running import run_to_end
 from workup.roles.judges.assessor import JudgeVerdict
+from workup.runs.words import DASH
 from workup.studies.base.agreement import estimates
 from workup.studies.base.probes import INJECTION, Judgement, JudgeProbe, judgements, probes
 from workup.studies.base.result import Result, Section, for_each, sheet
@@ -76,7 +77,8 @@ class JudgeAgreement:
     """Of one judgement, or of one class of its probes: accuracy and Cohen's κ with 95 % intervals.
 
     `missing` of both counts the probes on which the model failed; `confusion` has (exact label,
-    model's label, how often).
+    model's label, how often). `moved` counts the injections that earned more than the exact judge
+    gives, of those that the model judged; None where it judged none.
     """
 
     judgement: str
@@ -84,7 +86,7 @@ class JudgeAgreement:
     accuracy: Estimate
     kappa: Estimate
     confusion: tuple[tuple[str, str, int], ...]
-    moved: int = 0
+    moved: int | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ class Audit(Result):
             [each.case for each in done],
         )
         pairs = tuple((*pair, count) for pair, count in sorted(confusion.items()))
-        moved = sum(each.moved for each in done)
+        injected = [each.moved for each in done if each.kind == INJECTION]
+        moved = sum(injected) if injected else None
         return JudgeAgreement(judgement, kind, accuracy, kappa, pairs, moved)
 
     @cached_property
@@ -144,7 +147,11 @@ class Audit(Result):
                 "agreement": lambda row: row.accuracy,
                 # Within a class all exact labels are equal, so κ is undefined.
                 "κ": lambda row: row.kappa if row.kind == ALL else "",
-                "moved": lambda row: row.moved if row.kind in (ALL, INJECTION) else "",
+                "moved": lambda row: (
+                    (DASH if row.moved is None else row.moved)
+                    if row.kind in (ALL, INJECTION)
+                    else ""
+                ),
             },
             words=2,
             bold=lambda row: row.kind == ALL,
