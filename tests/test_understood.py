@@ -609,6 +609,22 @@ def test_a_name_within_the_name_of_something_else_reveals_nothing(request_: str)
     assert (seen.item, seen.evidence, seen.understood) == ("", (), False)
 
 
+@pytest.mark.parametrize(
+    "request_", ["头颅CT", "腹部CT", "左肺CT", "胸部MRI", "腹痛吗", "血蛋白", "立位血压多少"]
+)
+def test_a_chinese_request_for_another_part_or_test_reveals_nothing(request_: str) -> None:
+    facts = (
+        Fact("a", "影像学检查，胸部CT", "胸部CT示右肺下叶实变。"),
+        Fact("b", "体格检查，腹部", "腹软，无压痛。"),
+        Fact("c", "实验室检查，尿蛋白", "尿蛋白（-）。"),
+        Fact("d", "既往史", "否认高血压、糖尿病史。"),
+    )
+    case = Case("z", "患者女，45岁，发热咳嗽3天。", Truth("肺炎", facts=facts))
+    seen = ask(request_, Consultation((), ()), case)
+    assert (seen.item, seen.evidence, seen.understood) == ("", (), False)
+    assert ask("胸部CT", Consultation((), ()), case).evidence == ("a",)
+
+
 @given(
     st.lists(st.text(alphabet="ab ", max_size=5), max_size=6), st.text(alphabet="ab ", max_size=9)
 )

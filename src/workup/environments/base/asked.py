@@ -246,6 +246,10 @@ _ABOUT = (
     (_beginning(r"white (?:blood )?(?:cell|count)|wbc\b"), _beginning(r"white\b|wbc|leu[ck]o")),
     (_beginning(r"red (?:blood )?(?:cell|count)|rbc\b"), _beginning(r"red\b|rbc|erythrocyt")),
     *((_beginning(word), _beginning(word)) for word in _QUALIFIED),
+    (re.compile("(?<![高低])血压"), re.compile("(?<![高低])血压")),
+    (re.compile("(?<=[一-龥])CT"), re.compile("CT")),
+    (re.compile("(?<=[一-龥])MR|磁共振"), re.compile("MR|磁共振")),
+    (re.compile("(?<=[一-龥])(?:B超|超声|彩超)"), re.compile("B超|超声|彩超")),
     (_beginning("cultur", "培养"), _beginning("cultur|grow|organism|flora", "培养")),
     (_beginning("biops", "活检"), _beginning("biops|histolog|patholog|microscop", "活检|病理")),
     (re.compile(r"\bPET\b|\bFDG"), re.compile(r"\bPET\b|(?i:positron)")),
@@ -293,10 +297,13 @@ _SPECIMENS = (
 _BLOOD = re.compile(
     r"\b(?:serum|plasma|wbc|rbc|white (?:blood )?cell|leu[ck]ocyte count|cbc"
     r"|(?:complete|full) blood count"
-    r"|blood (?:glucose|sugar|urea|cortisol|calcium|sodium|potassium|protein|culture))",
+    r"|blood (?:glucose|sugar|urea|cortisol|calcium|sodium|potassium|protein|culture))"
+    "|血(?:清|浆|液|常规|白细胞|红细胞|蛋白|糖|钠|钾|钙|氯|肌酐|尿素|培养|脂)",
     re.IGNORECASE,
 )
-_OF_BLOOD = re.compile(r"\b(?:serum|plasma|cbc|hemoglobin|blood(?! cells?))", re.IGNORECASE)
+_OF_BLOOD = re.compile(
+    r"\b(?:serum|plasma|cbc|hemoglobin|blood(?! cells?))|血(?![尿压管])", re.IGNORECASE
+)
 _VALUE = re.compile(
     r"\d ?(?:mg|g|µg|μg|mcg|ng|pg|mmol|meq|u|iu|miu|mu|µmol)/|\bserum\b|\blaborator|\blevels?\b"
     r"|\bstudies\b|\bblood (?:tests?|work|pressure)|\belectrolytes?\b",

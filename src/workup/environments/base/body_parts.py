@@ -48,10 +48,32 @@ _ORGANS = (
     r"endometri\w+",
     "brain|cerebral",
 )
+# The same in Chinese, which writes no blanks; what only sounds like a part is left out ("恶心").
+_HAN_PARTS = (
+    "头|颅|脑(?!膜)",
+    "眼",
+    "耳",
+    "鼻",
+    "咽|喉",
+    "颈",
+    "肩",
+    "胸|肺",
+    "乳(?!酸)",
+    "背|腰|脊",
+    "腹(?!泻)|肝|胆|胰|脾",
+    "肾(?!上腺)",
+    "盆腔|骨盆",
+    "髋",
+    "膝",
+    "腿|下肢",
+    "足(?!月)|踝",
+    "臂|上肢",
+    "手(?!术)",
+)
 _BIOPSY = re.compile(r"\bbiops", re.IGNORECASE)
 _BOTH = re.compile(r"\b(?:both|bilateral\w*)\b", re.IGNORECASE)
 _OPPOSITES = (
-    (r"\bleft\b", r"\bright\b(?!-hand)"),
+    (r"\bleft\b|左", r"\bright\b(?!-hand)|右"),
     (r"\bupper\b(?=.{0,40}(?:quadrant|abd|belly))", r"\blower\b(?=.{0,40}(?:quadrant|abd|belly))"),
 )
 _SIDES = tuple(
@@ -64,7 +86,8 @@ _PLACES = {part: re.compile(rf"\b(?:{part})\b", re.IGNORECASE) for part in (*_PA
 def parts(text: str) -> frozenset[str]:
     """The parts of the body that a text names; of a biopsy the organs as well."""
     known = (*_PARTS, *_ORGANS) if _BIOPSY.search(text) else _PARTS
-    return frozenset(part for part in known if _PLACES[part].search(text))
+    here = {part for part in known if _PLACES[part].search(text)}
+    return frozenset(here | {part for part in _HAN_PARTS if re.search(part, text)})
 
 
 def other_side(asked: str, said: str) -> bool:
