@@ -54,12 +54,16 @@ _DENIED = re.compile(
     r"|\b(?:ruled[ -]out|excluded|unlikely|not present|is absent)\W*$"
     # "X (negative)", "X: absent", but "X (HER2 negative)" is a kind of X
     r"|(?:[(\[:]| [-–—]) ?(?:negative|absent|none|no|false)\W*$"
-    r"|\bruled[ -]out by\b|[❌✗✘]|^\W*(?:不是|并非|没有|排除|否认)",
+    r"|\bruled[ -]out by\b|[❌✗✘🚫⛔☒👎∅⊘☐❎✕]|^\W*(?:不是|并非|没有|排除|否认)"
+    # "− X", "X ×", "X (−)", "X, no", "X = no", "X (0 %)", "absence of X", "X-free", "X mimic"
+    r"|^\s*[−×]|×\W*$|[(（]\s*[-−–]\s*[)）]\W*$|(?:[,=]| [‐-―]) ?(?:no|none|false)\W*$"
+    r"|[(（]\s*0+(?:\.0+)?\s*%?\s*[)）]\W*$|^\W*(?:absence|exclusion|lack|mimics?) of\b"
+    r"|-free\W*$|\bmimics?\W*$|^\W*(?:resolved|excluded)\b",
     re.IGNORECASE,
 )
 _DOUBTED = re.compile(
     # "X?", "possibly X", "rule out X"
-    r"[?？¿]"
+    r"[?？¿؟]|[(（]\s*(?:differential|probability\b[^()]{0,20})[)）]"
     r"|\b(?:possibl[ey]|probabl[ey]|maybe|perhaps|likely|unlikely|suspected|suspicio(?:n|us)"
     r"|presum(?:ed|ably|ptive)|doubtful|might|(?:may|could|can) be|rule[ -]out|consider(?:ing)?"
     r"|suggest(?:s|ing|ive))\b|\br/o\b|^\W*query\b"

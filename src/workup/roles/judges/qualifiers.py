@@ -25,6 +25,12 @@ _SYMBOL = re.compile(r"\b(?=\w*[A-Z0-9]\w*[A-Z0-9])[A-Z]\w+\b")
 _NUMBER = re.compile(r"[<>]?[acpy]{0,2}[tnmg]?\d{1,3}[a-d]?(?:[+.]\d{1,2})?|[ivx]{1,4}[a-d]?|[a-d]")
 # An altered protein: V600E, L858R, G12D.
 _ALTERED = re.compile(r"[a-z]\d{2,4}[a-z]")
+_POLARITY = frozenset(("negative", "positive", "status"))
+_MARKED_WORDS = (
+    "atrx codeleted estrogen h3 h3k27m hormone idh idh1 idh2 mgmt mutation node receptor tert "
+    "triple"
+)
+_MARKED = frozenset(_MARKED_WORDS.split())  # what may be negative, beside the symbols of markers
 _BRACKETED = re.compile(r"[(\[（]([^()\[\]（）]{1,20})[)\]）]")
 
 
@@ -56,10 +62,19 @@ def core(term: str, known: Callable[[str], bool]) -> str:
 
 def _qualifies(rest: list[str], name: str, bracketed: set[str]) -> bool:
     """Whether every word of `rest` is a qualifier: listed, a number, an altered protein such as
-    V600E, or the name's own abbreviation in brackets.
+    V600E, the name's own abbreviation in brackets, or an organ where the disease occurs.
+
+    "Negative" and "positive" qualify a marker: "glioblastoma negative" names no glioblastoma. Of a
+    metastasis any organ may be named.
     """
+    if not _POLARITY.isdisjoint(rest) and (_symbols() | _MARKED).isdisjoint(rest):
+        return False
+    spread = any(word.startswith("metasta") for word in rest)
+    organs = _organs("") if spread else _organs(name)
     return all(
         word in _words()
+        or word in _symbols()
+        or word in organs
         or _NUMBER.fullmatch(word) is not None
         or _ALTERED.fullmatch(word) is not None
         or (word in bracketed and abbreviates(word, name))
@@ -69,12 +84,24 @@ def _qualifies(rest: list[str], name: str, bracketed: set[str]) -> bool:
 
 @cache
 def _words() -> frozenset[str]:
-    """The words of `qualifiers.csv`, the symbols of the wing's markers, and its organs."""
+    """The words of `qualifiers.csv`."""
     lines = (Path(__file__).parent / "qualifiers.csv").read_text(encoding="utf-8").splitlines()
     rows = csv.DictReader(line for line in lines if not line.startswith("#"))
-    known = built_in()
-    stained = (name for each in known.examinations for name in (each.name, *each.synonyms))
+    return frozenset(word for row in rows for word in row["words"].split())
+
+
+@cache
+def _symbols() -> frozenset[str]:
+    """The symbols of the wing's markers, in normal form."""
+    known = built_in().examinations
+    stained = (name for each in known for name in (each.name, *each.synonyms))
     symbols = (normalise(symbol) for name in stained for symbol in _SYMBOL.findall(name))
-    organs = (place for entry in known.entries for place in (entry.organ, *entry.sites))
-    texts = (*(row["words"] for row in rows), *symbols, *map(normalise, organs))
-    return frozenset(word for text in texts for word in text.split())
+    return frozenset(word for symbol in symbols for word in symbol.split())
+
+
+@cache
+def _organs(name: str) -> frozenset[str]:
+    """The words of the organs and sites of the diseases with this name; without one, of all."""
+    entries = built_in().find(name) if name else built_in().entries
+    places = (place for entry in entries for place in (entry.organ, *entry.sites))
+    return frozenset(word for place in places for word in normalise(place).split())
