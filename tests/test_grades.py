@@ -84,6 +84,34 @@ def test_right_is_the_grade_one_to_every_judge(answer: str) -> None:
             assert (grade == 1) is run(judge.same(answer, case))
 
 
+@pytest.mark.parametrize(
+    ("truth", "answer", "right"),
+    [
+        ("community-acquired pneumonia", "Community-Acquired Pneumonia (CAP)", True),
+        ("Wilson disease", "Wilson's disease", True),
+        ("hemophilia", "haemophilia", True),
+        ("ischemic stroke", "Ischaemic stroke", True),
+        ("brain tumor", "brain tumour", True),
+        ("asthma", "1. asthma", True),
+        ("asthma", "Diagnosis: asthma", True),
+        ("asthma", "Diagnosis: no asthma", False),
+        ("asthma", "asthma (viral)", False),
+        ("pneumonia", "aspiration pneumonia", False),
+        *(("asthma", f"{sign} asthma", False) for sign in "🚫×−☒"),
+        *(("asthma", f"asthma {said}", False) for said in ("(-)", "×", "= no", "(0 %)", "؟")),
+        *(
+            ("asthma", said, False)
+            for said in ("absence of asthma", "resolved asthma", "asthma, no")
+        ),
+    ],
+)
+def test_a_name_is_the_same_in_other_spelling_and_not_where_it_is_denied(
+    truth: str, answer: str, right: bool
+) -> None:
+    case = Case("c", "A patient.", Truth(truth))
+    assert asyncio.run(ExactJudge().same(answer, case)) is right
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_a_panels_grade_is_what_a_majority_reaches(size: int) -> None:
     """All grades of up to four judges, against counting."""

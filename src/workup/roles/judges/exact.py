@@ -20,7 +20,7 @@ from workup.cases.catalogue import (
 from workup.cases.exam_terms import stains
 from workup.cases.icd import compact
 from workup.core.case import Case
-from workup.core.text import normalise, same_name
+from workup.core.text import abbreviates, normalise, same_name
 from workup.roles.judges.claims import disowned
 from workup.roles.judges.qualifiers import core
 from workup.roles.judges.questions import (
@@ -55,9 +55,10 @@ class ExactJudge:
 
     Right is the diagnosis, an alias or a code of it. Partly right is a list with such an item, or
     an ICD-10 code that begins with the true one or the other way round: K50 and K50.9 for K50.90,
-    but not K50.80. A list that denies the right item, or asks about it, is wrong. Names are
-    compared in `workup.core.text.normalise` form, codes whole and without their dots: J45.2 is
-    J452, not J45.
+    but not K50.80. Compared too are names without a possessive s, an abbreviation in brackets
+    and a label ("Diagnosis: …"), and British spellings. A list that denies the right item, or
+    asks about it, is wrong. Names are compared in `workup.core.text.normalise` form, codes
+    whole and without their dots: J45.2 is J452, not J45.
     """
 
     async def same(self, answer: str, case: Case) -> bool:
@@ -76,9 +77,36 @@ class ExactJudge:
         return Graded(_grade(question.answer, question.case))
 
 
+_LABEL = re.compile(
+    r"^\s*(?:\d{1,2}[.)]\s+|(?:(?:final|primary|main|working) )?diagnosis\s*[:：]\s*)",
+    re.IGNORECASE,
+)
+_SHORT = re.compile(r"^(.*\S)\s*[(（]([^()（）]{1,12})[)）]\s*$", re.DOTALL)
+_POSSESSIVE = re.compile(r"['’]s\b")
+# British spellings: haemophilia, ischaemic, oedema, oesophagus, diarrhoea, paediatric, tumour.
+_BRITISH = (
+    (re.compile(r"[ao]e(?=[mdc]|sth|soph|str|a)", re.IGNORECASE), "e"),
+    (re.compile(r"(?<=tum)our\b", re.IGNORECASE), "or"),
+)
+
+
+def _plain(name: str) -> str:
+    """A name without a label or number before it, its abbreviation, possessives, in US spelling."""
+    name = _LABEL.sub("", name, count=1)
+    if (short := _SHORT.match(name)) and abbreviates(short[2], short[1]):
+        name = short[1]
+    name = _POSSESSIVE.sub("", name)
+    for british, american in _BRITISH:
+        name = british.sub(american, name)
+    return name
+
+
 def _same(answer: str, case: Case) -> bool:
     truth = case.truth
-    if any(same_name(answer, name) for name in (truth.diagnosis, *truth.aliases)):
+    own = (truth.diagnosis, *truth.aliases)
+    if any(same_name(answer, name) for name in own):
+        return True
+    if any(same_name(_plain(answer), _plain(name)) for name in own):
         return True
     code = _code(answer)
     return bool(code) and code in map(_code, truth.codes)
