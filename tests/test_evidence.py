@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -210,6 +210,32 @@ def test_a_result_counts_though_its_order_names_a_disease_too() -> None:
     assert world.examined(played.turns[0]) == ("S100",)
     assert not second.item
     assert [world.informed(played, place) for place in range(3)] == [False, True, True]
+
+
+OTHERS = (
+    *("HER2 SISH", "GFAP mRNA", "GFAP western blot", "S100 ELISA", "KIT exon 11", "PSA level"),
+    *("TMPRSS2-ERG", "SSTR2A PET", "CD4 count", "FISH: BCL2, BCL6", "FISH (HER2)", "CSF: GFAP"),
+    *("flow cytometry (CD3, CD20)", "CD3 and CD20 by flow cytometry", "serum AFP and PSA"),
+    *("no S100", "GFAP not needed", "GFAP (no need)", "cancel S100", "all stains but S100"),
+    *("smoking history", "sex hormones", "blood specimen", "triglycerides (TG)", "PR interval"),
+    *("left coronary artery (LCA)", "pregnancy kit", "chromogranin B", "BRAF fusion"),
+    *("germline KRAS mutation", "EGFR T790M mutation", "CK7 CK20 CDX2 TTF-1", "CK7/20"),
+)
+
+
+@pytest.mark.parametrize("ordered", OTHERS)
+def test_what_only_holds_the_name_of_an_examination_is_another_order(ordered: str) -> None:
+    played = play(Script(order(f"{{{ordered}}}"), BOXED), WORLD, CASE)
+    seen = played.turns[0].observation
+    assert (seen.item, seen.evidence, set(seen.sources)) == ("", (), {"none"})
+    named = asyncio.run(WORLD.examinations(CASE, played.turns[0].action.content, 0))
+    markers_named = {marker.name for marker in markers()}
+    assert markers_named.isdisjoint(chain.from_iterable(named.values()))
+
+
+@pytest.mark.parametrize("said", ["none needed", "no further tests", "No more stains.", "nothing"])
+def test_an_order_of_nothing_is_none(said: str) -> None:
+    assert read(order(said)).content == ()
 
 
 def test_what_has_no_result_was_not_examined() -> None:

@@ -319,10 +319,9 @@ _NOT_STAINED = re.compile(
     r"|plasma(?! cell))|血清|血浆|突变|基因|流式|荧光原位|扩增|重排|抗(?=CD)",
     re.IGNORECASE,
 )
-# A fact that tells a stain: "HER2 IHC: 3+", "CD20: positive."
-_STAIN_TOLD = re.compile(
-    r"\b(?:immunohisto|ihc|stain)|^[^:：]{1,40}[:：] ?(?:[^:：]{1,40}[:：] ?)?"
-    r"(?:positive|negative|阳性|阴性)(?:[,.;，。]|$)",
+# How a stain is told: "CD20: positive."
+_TOLD = re.compile(
+    r"^[^:：]{1,40}[:：] ?(?:[^:：]{1,40}[:：] ?)?(?:positive|negative|阳性|阴性)(?:[,.;，。]|$)",
     re.IGNORECASE,
 )
 _STAIN = re.compile(r"\bimmuno(?:histo|stain|perox)|\bihc\b|\bstain", re.IGNORECASE)
@@ -416,7 +415,8 @@ class AskedText:
         test = fact.kind in _TESTS or _SYMBOL.search(fact.item)
         if test and (self.declined or another(self.text, called)):
             return False
-        if _STAIN_TOLD.search(wording) and self._unstained:
+        stain = _STAIN.search(wording) or (_SYMBOL.search(fact.item) and _TOLD.search(wording))
+        if stain and self._unstained and not _NOT_STAINED.search(wording):
             return False
         if self.of_others:
             wrong = _BY_KIN.search(wording)
