@@ -51,7 +51,7 @@ def claims(
         Path | None, typer.Option("--out", help="their folder [default: runs/claims/PAPER-SCALE]")
     ] = None,
     dry: Annotated[
-        bool, typer.Option("--dry", help="show commands and hours, start nothing")
+        bool, typer.Option("--dry", help="show the commands, and hours where known; start nothing")
     ] = False,
 ) -> None:
     """Decide a paper's claims: train its arms, several seeds each."""

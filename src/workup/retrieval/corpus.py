@@ -139,6 +139,11 @@ def _document(row: Mapping[str, Any], fields: Fields, file: Path, number: int) -
             f"{file}, line {number}: no field {' or '.join(fields.text)}; it has "
             f"{', '.join(map(str, row))[:200]}"
         )
+    if number == 1 and fields.title != Fields().title and not any(n in row for n in fields.title):
+        raise UserError(
+            f"{file}, line 1: no field {' or '.join(fields.title)}; it has "
+            f"{', '.join(map(str, row))[:200]}"
+        )
     if title is None:
         title, text = _quoted(text)
     return Document(identity or f"{file.stem}:{number}", title, text)
