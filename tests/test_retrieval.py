@@ -227,6 +227,14 @@ def test_a_broken_corpus_is_named(tmp_path: Path, name: str, content: bytes, sai
     assert "\n" not in str(raised.value)
 
 
+def test_a_misspelt_field_of_titles_is_refused_and_a_missing_title_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"name": "T", "text": "x"}\n{"text": "y"}\n')
+    with pytest.raises(UserError, match=r"line 1: no field nmae; it has name, text"):
+        list(documents(path, Fields(title=("nmae",))))
+    assert [d.title for d, _ in documents(path, Fields(title=("name",)))] == ["T", ""]
+
+
 # By words
 
 
