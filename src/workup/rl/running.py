@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 _END = object()
+_LOOK = 1.0  # seconds
 _Begun = tuple[asyncio.AbstractEventLoop, "asyncio.Task[Any]"]
 
 
@@ -111,7 +112,7 @@ class OwnThread(Generic[T]):
         What a signal's handler raises meanwhile, such as KeyboardInterrupt, cancels `work`.
         """
         try:
-            wait([self._done])
+            _wait(self._done)
         except BaseException:
             self.cancel()
             raise
@@ -125,4 +126,14 @@ class OwnThread(Generic[T]):
             loop, task = self._begun.result()
             with suppress(RuntimeError):  # the loop has closed: `work` is over
                 loop.call_soon_threadsafe(task.cancel)
-        wait([self._done])
+        _wait(self._done)
+
+
+def _wait(done: Future[Any]) -> None:
+    """Waits for the end, and looks up now and then.
+
+    A signal that comes just before a lock is waited for is heard only when the waiting ends. So a
+    Ctrl-C could be lost for as long as the work takes.
+    """
+    while not wait([done], timeout=_LOOK).done:
+        pass
