@@ -593,7 +593,7 @@ OTHER_TESTS = (
     *("mean platelet volume", "platelet aggregation", "ionized calcium", "coronary calcium"),
     *("calcium score", "calcium channel blocker", "direct bilirubin", "stress echocardiogram"),
     *("carotid artery biopsy", "bone marrow culture", "FDG-PET", "brain PET"),
-    *("blood and urine culture", "no CRP", "cancel CRP", "don't do a chest x-ray"),
+    *("blood and urine culture", "no CRP", "test no CRP", "cancel CRP", "don't do a chest x-ray"),
     *("troponin not needed", "Does your dog cough?", "Does the infant have a fever?"),
     *("Do other people at the party have diarrhea?", "pulmonary hypertension", "smoke detector"),
     *("weight loss surgery", "cough syrup", "Did you have fever last year?"),
