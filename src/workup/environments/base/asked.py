@@ -30,7 +30,8 @@ _LEFT_OUT = re.compile(
 )
 # An order that is none: "no CRP", "cancel the ECG", "CT not needed", "if negative: …".
 _DECLINED = re.compile(
-    r"^\W*(?:(?:test|order|image|examine|ask|do)\W+)?(?:no|without|cancel\w*|skip|omit|hold off|avoid|all\b.{0,40} (?:but|except)"
+    r"^\W*(?:(?:test|order|image|examine|ask)\W+)?"
+    r"(?:no|without|cancel\w*|skip|omit|hold off|avoid|all\b.{0,40} (?:but|except)"
     r"|(?:if|unless)\b[^,;:]{1,60}\b(?:negative|positive|normal|abnormal)"
     r"|instead of)\b(?! (?:not|you|possible|available|he|she|the patient)\b)"
     r"|^\W*(?:please )?(?:do not|don['’]?t|never|not)\b(?! (?:you|he|she|we|forget)\b)"

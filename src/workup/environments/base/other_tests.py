@@ -39,10 +39,11 @@ _ORDERED = (
 )
 _BEFORE = (
     "add advise arrange ask asking assess begin book brief careful checking collect confirm "
-    "consider determine doing early evaluate examine fetch find getting give help include inspect "
-    "look make maybe measure now ordering organise organize perhaps prepare prescribe proceed "
-    "prompt propose provide record repeat running schedule start take taking think timely try use "
-    "verify well "
+    "consider determine doing drawn drew early evaluate examine fetch find found getting give got "
+    "gotten had having help include inspect known knows look make maybe measure measured now "
+    "ordering organise organize perhaps prepare prescribe proceed prompt propose provide ran "
+    "received record remeasure repeat repeated reviewed running schedule seen start take taken "
+    "taking think timely took try use verify well "
 )
 _BEHIND = (
     "afternoon again already asap away back before came collected come comes daily days done "
