@@ -39,6 +39,14 @@ class Sampling:
     key: int = 0
     in_thoughts: bool = True
 
+    @classmethod
+    def of(
+        cls, environment: Environment, max_tokens: int, temperature: float = 1.0, key: int = 0
+    ) -> Sampling:
+        """How an action of `environment` is drawn: it says which strings stop, and where."""
+        acts = environment.about.acts_in_thoughts
+        return cls(environment.stop, max_tokens, temperature, key, acts)
+
 
 class Policy(Protocol):
     """A language model that continues token ids.

@@ -5,10 +5,10 @@ No field is unknown, and every number is finite: no JSON holds another, nor does
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 
 class ClosedModel(BaseModel):
@@ -21,6 +21,16 @@ class FrozenModel(ClosedModel):
     """A model that refuses unknown fields, and stays as it was made."""
 
     model_config = ConfigDict(frozen=True)
+
+
+def checked(check: Callable[[Any], object]) -> AfterValidator:
+    """A validator that keeps a value as it is. What `check` raises refuses it."""
+
+    def kept(value: Any) -> Any:
+        check(value)
+        return value
+
+    return AfterValidator(kept)
 
 
 def first_problem(error: ValidationError) -> tuple[str, str]:

@@ -270,12 +270,7 @@ class Believing:
                 )
             return ScoredBelief(weights.policy, weights.scorer(), self.environment, names)
         temperature = 1.0 if self.how == DRAWN else 0.0
-        sampling = Sampling(
-            self.environment.stop,
-            self.max_tokens,
-            temperature,
-            in_thoughts=self.environment.about.acts_in_thoughts,
-        )
+        sampling = Sampling.of(self.environment, self.max_tokens, temperature)
         diagnoser = TranscriptDiagnoser(doctor, self.environment, sampling)
         if self.how == DRAWN:
             return DrawnBelief(diagnoser, self.judge, names, self.seed, self.draws)

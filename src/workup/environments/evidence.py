@@ -42,8 +42,7 @@ from workup.environments.base.ranked_teacher import MOST_CANDIDATES, RankedTeach
 from workup.environments.base.rankers import rankers
 from workup.environments.base.withheld import Withholding
 from workup.environments.exams.rages import (
-    NOWHERE,
-    REFUSED,
+    NO_RESULT,
     ExamSimulator,
     RagesSettings,
     examinations_of,
@@ -408,7 +407,7 @@ class EvidenceSeeking(Encounter):
     def informed(self, episode: Episode, place: int) -> bool:
         """Whether results were known when the turn at `place` was written (ES-5)."""
         return self.settings.told == "record" or any(
-            set(turn.observation.sources) - {NOWHERE, REFUSED} for turn in episode.turns[:place]
+            set(turn.observation.sources) - NO_RESULT for turn in episode.turns[:place]
         )
 
     @property
@@ -517,12 +516,12 @@ class EvidenceSeeking(Encounter):
         and troponin", but not the reasons of "chest x-ray for cough and fever". An order that names
         a disease means an item only where it is the item's own name or synonym ("flu test").
         """
-        if self.rages.refuses(case, order):
+        named = self.rages.named(case, order)
+        if self.rages.names_disease(case, named):
             called = self.matcher.whole(order).items
             return [called[0].name if len(called) == 1 else order]
         if AskedText(order).orders:  # a reason may join things as well
             return [await self._item(case, order)]
-        named = self.rages.named(case, order)
         if named and all(each.known for each in named):
             return [order]
         whole = await self._item(case, order)

@@ -13,21 +13,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from workup.core.case import MOST_STATEMENTS, Case, Source, Statement
+from workup.core.shapes import checked
 from workup.environments.base.thoughts import Process
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep, StepSettings
 from workup.roles.judges.statements import VERSION, ExactStatements, ModelStatements
 from workup.roles.judges.synonyms import Normaliser, normaliser
 
 LEAST = 1  # statements of a reference
-
-
-def _read(place: str) -> str:
-    """`place`, whose file is read before anything is begun. Raises as `normaliser` does."""
-    normaliser(place)
-    return place
 
 
 class GraphSettings(StepSettings):
@@ -39,7 +34,7 @@ class GraphSettings(StepSettings):
         le=MOST_STATEMENTS,
         description="statements of one reference at most; fewer for a small model",
     )
-    synonyms: Annotated[str, AfterValidator(_read)] = Field(
+    synonyms: Annotated[str, checked(normaliser)] = Field(  # read before anything is begun
         "",
         description="a file of entities (JSON lines with name and synonyms) whose names are merged",
     )

@@ -136,8 +136,7 @@ async def take_turn(
     Raises what the doctor and the environment raise.
     """
     asked = {turn.topic for turn in past} - {None} if play.avoid_repeats else set()
-    acts = environment.about.acts_in_thoughts
-    sampling = Sampling(environment.stop, play.max_tokens, play.temperature, job.key, acts)
+    sampling = Sampling.of(environment, play.max_tokens, play.temperature, job.key)
     for attempt in range(ATTEMPTS):
         act = await doctor.act(job.case, opening, past, sampling)
         turn = await turn_after(job.case, environment, past, act)

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from workup.core.case import Fact, Item, Kind
 from workup.environments.base.body_parts import elsewhere, parts
-from workup.environments.base.other_tests import another
+from workup.environments.base.other_tests import names_other_test
 
 LONGEST = 500  # characters of a request that are compared
 
@@ -320,7 +320,7 @@ _NOT_STAINED = re.compile(
     r"|plasma(?! cell))|血清|血浆|突变|基因|流式|荧光原位|扩增|重排|抗(?=CD)",
     re.IGNORECASE,
 )
-# How a stain is told: "CD20: positive."
+# A record's sentence on a marker, with its result: "CD20: positive."
 _TOLD = re.compile(
     r"^[^:：]{1,40}[:：] ?(?:[^:：]{1,40}[:：] ?)?(?:positive|negative|阳性|阴性)(?:[,.;，。]|$)",
     re.IGNORECASE,
@@ -414,7 +414,7 @@ class AskedText:
         wording = f"{fact.item}: {fact.text}"
         called = (fact.item, fact.item.rpartition(",")[2])
         test = fact.kind in _TESTS or _SYMBOL.search(fact.item)
-        if test and (self.declined or another(self.text, called)):
+        if test and (self.declined or names_other_test(self.text, called)):
             return False
         stain = _STAIN.search(wording) or (_SYMBOL.search(fact.item) and _TOLD.search(wording))
         if stain and self._unstained and not _NOT_STAINED.search(wording):
@@ -435,10 +435,13 @@ class AskedText:
         return not wanted or not wanted.isdisjoint(parts(f"{fact.item}: {fact.text}"))
 
     def _other_test(self, called: Sequence[str], stain: bool) -> bool:
-        """Whether a word beside the name makes it another test, as no word does of a stain."""
+        """Whether a further word makes another test of it: "fetal hemoglobin" is no hemoglobin.
+
+        A request that says "immunostain" or "IHC" means the stain, whatever else it says.
+        """
         if stain and _STAIN.search(self.text):
             return False
-        return another(self.text, called, stain=stain)
+        return names_other_test(self.text, called, stain=stain)
 
     @cached_property
     def _taken(self) -> bool:

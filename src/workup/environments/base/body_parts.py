@@ -80,14 +80,15 @@ _SIDES = tuple(
     tuple(re.compile(side, re.IGNORECASE) for side in opposites) for opposites in _OPPOSITES
 )
 _PLACES = {part: re.compile(rf"\b(?:{part})\b", re.IGNORECASE) for part in (*_PARTS, *_ORGANS)}
+_PLACES |= {part: re.compile(part) for part in _HAN_PARTS}
 
 
 @lru_cache(maxsize=1 << 14)
 def parts(text: str) -> frozenset[str]:
     """The parts of the body that a text names; of a biopsy the organs as well."""
-    known = (*_PARTS, *_ORGANS) if _BIOPSY.search(text) else _PARTS
-    here = {part for part in known if _PLACES[part].search(text)}
-    return frozenset(here | {part for part in _HAN_PARTS if re.search(part, text)})
+    organs = _ORGANS if _BIOPSY.search(text) else ()
+    known = (*_PARTS, *_HAN_PARTS, *organs)
+    return frozenset(part for part in known if _PLACES[part].search(text))
 
 
 def other_side(asked: str, said: str) -> bool:

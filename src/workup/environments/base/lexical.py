@@ -26,7 +26,7 @@ _REQUESTING = (
     "which with would you your"
 )
 STOPWORDS = frozenset(_REQUESTING.split())
-"""Words of asking, in normal form."""
+"""Words that ask and say nothing of what is asked for, in normal form."""
 HAN = r"\u3400-\u4dbf\u4e00-\u9fff"
 """The Chinese characters, for use inside the brackets of a regular expression."""
 _HAN = re.compile(f"[{HAN}]+")

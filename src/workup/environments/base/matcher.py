@@ -129,11 +129,11 @@ class Matcher:
     allergies means only items that are about the same, and no other request means an item about the
     family. A test of urine or another fluid is only that test, a test of a gene or of the blood is
     no stain, and what the patient takes is no test (`AskedText`). A word beside a test's name makes
-    another test of it (`other_tests.another`), and one that is declined is not meant. Nor is an
-    item that says nothing of the earlier time that is asked about. An item about another part or
-    side of the body is not meant. What stands in a circumstance alone ("when you cough, does your
-    chest hurt") gives way to the main clause. Linear in the request, of which LONGEST characters
-    are read.
+    another test of it (`other_tests.names_other_test`), and one that is declined is not meant. Nor
+    is an item that says nothing of the earlier time that is asked about. An item about another part
+    or side of the body is not meant. What stands in a circumstance alone ("when you cough, does
+    your chest hurt") gives way to the main clause. Linear in the request, of which LONGEST
+    characters are read.
     """
 
     def __init__(

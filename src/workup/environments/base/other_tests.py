@@ -1,9 +1,9 @@
-"""Whether a request names another test than an item: by a word beside the item's name.
+"""Detects a word beside an item's name that makes another test of it.
 
-"Fetal hemoglobin" and "platelet antibodies" hold the names of items, hemoglobin and platelets, and
-are other tests. A word directly beside the name makes another test of it, unless it says how the
-test is ordered, when, or how it turned out. Words behind a comma or a word such as "for" do not
-count: "hemoglobin, for the anemia".
+"Fetal hemoglobin" and "platelet antibodies" hold the names of two items, hemoglobin and platelets,
+and are other tests. Any word directly beside a name does so, unless it says how the test is
+ordered, when, or what it shows. Words behind a comma or a word such as "for" are not beside it:
+"hemoglobin, for the anemia".
 """
 
 from __future__ import annotations
@@ -23,68 +23,70 @@ _ENDS = re.compile(
     r"|did|has|have|had|as|so|due|per|versus|vs|e\.?g)\b",
     re.IGNORECASE,
 )
-# What may stand beside the name of a test: words of ordering on either side, what one does before
-# it and when behind it; how a test is measured, pictured or stained.
-_ORDERED = (
-    "additional again also another any basic bedside both can check checked complete consider "
-    "could current detailed did do doctor dr draw drawn emergency first follow following formal "
-    "full further get hello her hi his i immediate immediately initial investigation "
-    "investigations just kindly lab laboratory labs last latest let lets like may me must my need "
-    "new next no now obtain ok okay only order ordered ordering our patient patients perform "
-    "performed please possible previous prior quick quickly really recent recently recheck "
-    "recommend repeat repeated repeating report request requesting result results review routine "
-    "routinely run screen screening see send sent should show simply some someone standard stat "
-    "suggest test tested testing tests thank thanks their today todays treated up urgent urgently "
-    "us want we will workup would yes you your "
+# Words that leave a test the same beside its name. On either side: how it is ordered ("repeat"),
+# and words of measurement ("level"), of imaging and molecular methods, or of immunohistochemistry.
+_ORDER = (
+    "additional again also another basic bedside both checked complete consider current detailed "
+    "doctor dr draw drawn emergency first follow following formal full further hello hi immediate "
+    "immediately initial investigation investigations just kindly lab laboratory labs last latest "
+    "let lets like may must need new next no now obtain ok okay only ordered ordering our "
+    "performed possible previous prior quick quickly really recent recently recheck recommend "
+    "repeat repeated repeating report request requesting result results review routine routinely "
+    "run screen screening see send sent should simply some someone standard stat suggest test "
+    "tested testing tests thank thanks today todays treated up urgent urgently us want we will "
+    "workup yes "
 )
-_BEFORE = (
-    "add advise arrange ask asking assess begin book brief careful checking collect confirm "
-    "consider determine doing drawn drew early evaluate examine fetch find found getting give got "
-    "gotten had having help include inspect known knows look make maybe measure measured now "
-    "ordering organise organize perhaps prepare prescribe proceed prompt propose provide ran "
-    "received record remeasure repeat repeated reviewed running schedule seen start take taken "
-    "taking think timely took try use verify well "
-)
-_BEHIND = (
-    "afternoon again already asap away back before came collected come comes daily days done "
-    "drawn early evening first friday go goes help helps here hourly hours immediately indicate "
-    "indicates later look looks minutes monday morning now obtained once quickly recorded "
-    "repeated reveal revealed reveals right saturday say says sent show shown shows soon straight "
-    "suggest suggests sunday taken tell tells that there these this thursday today tomorrow "
-    "tonight too tuesday turn turns twice wednesday weekly weeks went work yet "
-)
-_MEASURED = (
+_MEASUREMENT = (
     "abnormal analysis assay assays blood concentration concentrations count counts decreased "
     "elevated elevation exam examination high increased level levels low lowered measure measured "
     "measurement measurements normal number numbers panel panels plasma profile quantitative "
     "raised rate reading readings sample samples serum specimen studies study trend value values "
 )
-_PICTURED = (
-    "ap contrast doppler enhanced exam examination expression film films finding findings ihc "
-    "image images imaging immunohistochemistry ish lateral mutation mutations ngs noncontrast pa "
-    "pcr picture pictures plain portable radiograph ray resolution scan scans sequencing series "
-    "situ stain stained staining status studies study thin view views x xray "
+_METHOD = (
+    "ap contrast doppler enhanced expression film films finding findings ihc image images imaging "
+    "immunohistochemistry ish lateral mutation mutations ngs noncontrast pa pcr picture pictures "
+    "plain portable radiograph ray resolution scan scans sequencing series situ stain stained "
+    "staining status thin view views x xray "
 )
-_STAINED = (
-    "antibodies antibody antigen by clone cytokeratin cytoplasmic expression for ihc "
-    "immunohistochemical immunohistochemistry immunoperoxidase immunoreactivity immunostain "
-    "immunostaining immunostains index labeling labelling marker markers membranous mib negative "
-    "nuclear panel percent percentage positive positivity proliferation protein proteins "
-    "quantification score slide special stain stained staining stains status tissue tumor tumour "
+_STAINING = (
+    "antibodies antibody antigen clone cytokeratin cytoplasmic expression ihc immunohistochemical "
+    "immunohistochemistry immunoperoxidase immunoreactivity immunostain immunostaining "
+    "immunostains index labeling labelling marker markers membranous mib negative nuclear panel "
+    "percent percentage positive positivity proliferation protein proteins quantification score "
+    "slide special stain stained staining stains status tissue tumor tumour "
 )
-_ASKING = STOPWORDS - {"s"}  # "hemoglobin S" is another one
-_TESTED = frozenset(f"{_ORDERED}{_MEASURED}{_PICTURED}".split())
-_ON_A_SLIDE = frozenset(f"{_ORDERED}{_STAINED}".split())
-_DOING, _WHEN = frozenset(_BEFORE.split()), frozenset(_BEHIND.split())
+# On the left alone: verbs ("obtain"). On the right alone: when, and what it shows ("tomorrow").
+_LEFT = (
+    "add advise arrange ask asking assess begin book brief careful checking collect confirm "
+    "determine doing drew early evaluate examine fetch find found getting got gotten help include "
+    "inspect known knows look make maybe measure measured organise organize perhaps prepare "
+    "prescribe proceed prompt propose provide ran received record remeasure reviewed running "
+    "schedule seen start take taken taking think timely took try use verify well "
+)
+_RIGHT = (
+    "afternoon already asap away back came collected come comes daily days done early evening "
+    "friday go goes help helps here hourly hours indicate indicates later look looks minutes "
+    "monday morning obtained once recorded reveal revealed reveals right saturday say says shown "
+    "shows soon straight suggests sunday taken tells these thursday tomorrow tonight too tuesday "
+    "turn turns twice wednesday weekly weeks went work yet "
+)
+_TEST = frozenset(f"{_ORDER}{_MEASUREMENT}{_METHOD}".split())
+_STAIN = frozenset(f"{_ORDER}{_STAINING}".split())
+# Stain or other test → what may stand within its name, to the left of it and to the right.
+_ALLOWED = {
+    stain: (usual, usual.union(_LEFT.split()), usual.union(_RIGHT.split()))
+    for stain, usual in ((False, _TEST), (True, _STAIN))
+}
+_DROPPED = STOPWORDS - {"s"}  # hemoglobin S is another test than hemoglobin
 _BRACKETED = re.compile(r"([^,;:()\[\]]{1,80})[(\[]([^(),;/\[\]]{1,20})[)\]]")
 
 
 @lru_cache(maxsize=1 << 14)
 def _phrases(text: str) -> tuple[tuple[tuple[str, ...], ...], frozenset[tuple[str, ...]]]:
-    """The words of each phrase of a request, in normal form and without words of asking.
+    """The words of each phrase of a request, in normal form and without stopwords.
 
-    Apart from these the stems of abbreviations in brackets, which belong to what stands before
-    them: in "triglycerides (TG)" TG is no thyroglobulin.
+    The second value holds the stems of those brackets that abbreviate the term before them. They
+    are no phrases: in "triglycerides (TG)" TG means triglycerides and not thyroglobulin.
     """
     short = [found for found in _BRACKETED.finditer(text) if abbreviates(found[2], found[1])]
     for found in short:
@@ -94,7 +96,7 @@ def _phrases(text: str) -> tuple[tuple[tuple[str, ...], ...], frozenset[tuple[st
 
 
 def _words(text: str) -> tuple[str, ...]:
-    return tuple(word for word in normalise(text).split() if word not in _ASKING)
+    return tuple(word for word in normalise(text).split() if word not in _DROPPED)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -102,30 +104,31 @@ def _form(wording: str) -> tuple[str, ...]:
     return tuple(stemmed(_words(wording)))
 
 
-def another(asked: str, wordings: Iterable[str], *, stain: bool = False) -> bool:
-    """Whether every place where the request has one of an item's wordings is another test's name.
+def names_other_test(asked: str, wordings: Iterable[str], *, stain: bool = False) -> bool:
+    """Whether a request names an item only within the names of other tests.
 
-    False where it has none of them in one piece, or with one word in it. Beside the name of a
-    `stain` other words may stand than beside that of another test: "PSA level" is no stain. Linear
-    in the request for a given item.
+    An item is named where one of its wordings stands in a phrase, in order and with at most one
+    further word in it: "EGFR T790M mutation" for "EGFR mutation". False where it is not named at
+    all. Of a `stain` other words leave it the same: "PSA level" is no stain. Linear in the request
+    for a given item.
     """
-    usual = _ON_A_SLIDE if stain else _TESTED
+    within, left, right = _ALLOWED[stain]
     forms = frozenset(filter(None, map(_form, wordings)))
     phrases, abbreviations = _phrases(asked)
-    found = not forms.isdisjoint(abbreviations)
+    named = not forms.isdisjoint(abbreviations)
     for words in phrases:
         stems = stemmed(words)
         for form in forms:
             for start, end in _places(stems, form):
                 inside = [words[place] for place in range(start, end) if stems[place] not in form]
                 if (
-                    usual.issuperset(inside)
-                    and (usual | _DOING).issuperset(words[max(start - 1, 0) : start])
-                    and (usual | _WHEN).issuperset(words[end : end + 1])
+                    within.issuperset(inside)
+                    and left.issuperset(words[max(start - 1, 0) : start])
+                    and right.issuperset(words[end : end + 1])
                 ):
                     return False
-                found = True
-    return found
+                named = True
+    return named
 
 
 def _places(stems: Sequence[str], form: Sequence[str]) -> Iterator[tuple[int, int]]:

@@ -35,6 +35,7 @@ from workup.roles.fence import clean, numbered, prompt
 ResultSource = Literal["record", "base", "generated", "none", "refused"]
 NOWHERE: ResultSource = "none"  # nobody has the result
 REFUSED: ResultSource = "refused"  # the order named a disease: no examination
+NO_RESULT = frozenset((NOWHERE, REFUSED))
 CONFIDENCE: Mapping[ResultSource, float] = {
     "record": 1.0,
     "base": 0.8,
@@ -104,7 +105,7 @@ class ExamResult:
     @property
     def known(self) -> bool:
         """Whether it is a result: somebody had one, and the order was carried out."""
-        return self.source not in (NOWHERE, REFUSED)
+        return self.source not in NO_RESULT
 
     @property
     def withheld(self) -> int:
@@ -209,7 +210,7 @@ class ExamSimulator:
         """
         mine = self._recorded_names(case)
         named = {order: self._read(order, mine) for order in requests}
-        refused = {order for order, all in named.items() if self._names_disease(case, all)}
+        refused = {order for order, all in named.items() if self.names_disease(case, all)}
         done = {
             order: [
                 each
@@ -231,7 +232,7 @@ class ExamSimulator:
 
     def refuses(self, case: Case, order: str) -> bool:
         """Whether the order names a disease beside what record and base know as examinations."""
-        return self._names_disease(case, self.named(case, order))
+        return self.names_disease(case, self.named(case, order))
 
     def named(self, case: Case, order: str) -> list[Named]:
         """The examinations that the order names; known are those of record and base."""
@@ -247,7 +248,8 @@ class ExamSimulator:
 
         return examinations_of(order, known)
 
-    def _names_disease(self, case: Case, named: Sequence[Named]) -> bool:
+    def names_disease(self, case: Case, named: Sequence[Named]) -> bool:
+        """Whether what of these is no known examination names a disease."""
         unknown = " ".join(each.name for each in named if not each.known)
         return bool(unknown) and self._diseases.within(case, unknown)
 

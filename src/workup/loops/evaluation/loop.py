@@ -367,11 +367,7 @@ class Evaluation(Frame):
         """The one who concludes from a transcript, and the one who has the whole record."""
         environment, source = self.examination.environment, self.source
         if concluding.name != BAYES:
-            sampling = Sampling(
-                environment.stop,
-                self.settings.max_tokens or 256,
-                in_thoughts=environment.about.acts_in_thoughts,
-            )
+            sampling = Sampling.of(environment, self.settings.max_tokens or 256)
             doctor = self._driven(concluding).doctor
             policy = TranscriptDiagnoser(doctor, environment, sampling)
             return policy, policy

@@ -98,7 +98,7 @@ class Exploration:
         async def one(case: Case) -> None:
             s = self.settings
             key = seed_key(self.stage.name, s.seed, case.id)
-            sampling = Sampling(self.environment.stop, s.max_tokens, s.temperature, key)
+            sampling = Sampling.of(self.environment, s.max_tokens, s.temperature, key)
             async with limit:
                 found = await self.stage.search(case, self.environment, doctor, value, sampling)
             judged = [(await verdicts.settle(episode))[1] for episode, _ in found.scored]

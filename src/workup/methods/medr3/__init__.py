@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from workup.core.errors import UserError
 from workup.core.ports import Environment, Teaching
-from workup.core.shapes import FrozenModel
+from workup.core.shapes import FrozenModel, checked
 from workup.core.stages import GrpoStage, Method, SftStage, Stage
 from workup.environments.reasoning import reasoning_of
 from workup.methods.base.encoders import AUTO, Embed, EncoderName, embedder, encoder_notes, trigrams
@@ -78,11 +78,6 @@ def stages_of(recipe: str) -> tuple[tuple[int, ...], ...]:
     return found
 
 
-def _known(recipe: str) -> str:
-    stages_of(recipe)
-    return recipe
-
-
 class Settings(ReasoningSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
@@ -99,7 +94,7 @@ class Settings(ReasoningSettings):
     recipe: Annotated[
         str,
         BeforeValidator(lambda typed: str(typed) if type(typed) is int else typed),
-        AfterValidator(_known),
+        checked(stages_of),
     ] = Field(
         "1>2>3", description="stages in order; 1&2&3 merges them, 2>3 leaves one out, 2>1>3 swaps"
     )

@@ -30,7 +30,9 @@ _MARKED_WORDS = (
     "atrx codeleted estrogen h3 h3k27m hormone idh idh1 idh2 mgmt mutation node receptor tert "
     "triple"
 )
-_MARKED = frozenset(_MARKED_WORDS.split())  # what may be negative, beside the symbols of markers
+# Genes and receptors that "negative" and "positive" can refer to, as in "triple negative"; the
+# markers' own symbols (`_symbols`) are further ones.
+_MARKED = frozenset(_MARKED_WORDS.split())
 _BRACKETED = re.compile(r"[(\[（]([^()\[\]（）]{1,20})[)\]）]")
 
 

@@ -128,12 +128,7 @@ class _ReleaseReader:
         self._load("hosp/patients.csv", "INSERT INTO patients VALUES (?, ?, ?, ?)", _patient)
         self._load("hosp/admissions.csv", "INSERT INTO stays VALUES (?, ?, ?, ?, ?, ?)", self._stay)
         self._load("hosp/diagnoses_icd.csv", "INSERT INTO found VALUES (?, ?, ?, ?)", _diagnosis)
-        titles = "hosp/d_icd_diagnoses.csv"
-
-        def title(row: CsvRow) -> Values:
-            return tuple(row.text(column) for column in _COLUMNS[titles])
-
-        self._load(titles, "INSERT INTO titles VALUES (?, ?, ?)", title)
+        self._load("hosp/d_icd_diagnoses.csv", "INSERT INTO titles VALUES (?, ?, ?)", _title)
         self._load("hosp/d_labitems.csv", "INSERT INTO tests VALUES (?, ?)", _test)
         self.database.executemany(
             _KEEP_FIRST, filter(None, self._made("hosp/labevents.csv", self._value))
@@ -233,6 +228,10 @@ def _diagnosis(row: CsvRow) -> Values:
         row.text("icd_code"),
         row.text("icd_version"),
     )
+
+
+def _title(row: CsvRow) -> Values:
+    return row.text("icd_code"), row.text("icd_version"), row.text("long_title")
 
 
 def _test(row: CsvRow) -> Values:
