@@ -109,6 +109,14 @@ def test_methods_are_listed_with_their_settings(call: Call) -> None:
 TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")
 
 
+def test_a_message_neither_steers_nor_floods_the_terminal(call: Call) -> None:
+    status, _, err = call("cases", "jsonl:\x1b[31m" + "z" * 50_000)
+    assert status == 2
+    assert "\x1b" not in err
+    assert 2_000 < len(err) < 2_200
+    assert re.search(r"z … \(5\d,\d{3} characters\)\n$", err)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -91,6 +91,35 @@ def test_a_budget_of_null_lifts_that_of_the_file(home: Path) -> None:
         Config.find(write(home / "endless.yaml", "budget: .inf"))
 
 
+def test_a_word_changes_one_setting_of_an_endpoint_and_an_address_makes_another(
+    home: Path,
+) -> None:
+    """The file's key goes to the file's address alone."""
+    write(home / "here/workup.yaml", GOOD)
+    given = {"policy": "endpoint:judge", "cases": "y"}
+
+    def endpoint(*words: str) -> EndpointSettings:
+        values = {**settings.read(words), **given}
+        return settings.with_user_config(settings.PolicySettings, values).endpoints["judge"]
+
+    known = Config.find().endpoint("judge")
+    assert endpoint("endpoints.judge.retries=7") == known.model_copy(update={"retries": 7})
+    priced = endpoint("endpoints.judge.price.input=2").price
+    assert known.price is not None
+    assert priced == known.price.model_copy(update={"input": 2})
+    other = endpoint("endpoints.judge.base_url=http://x:1/v1", "endpoints.judge.model=m")
+    assert other == EndpointSettings(base_url="http://x:1/v1", model="m")
+    with pytest.raises(UserError, match=r"Did you mean 'endpoints\.judge\.model'"):
+        endpoint("endpoints.judge.modle=m")
+
+
+def test_a_sampler_that_is_none_is_refused_where_an_endpoint_needs_none(home: Path) -> None:
+    write(home / "here/workup.yaml", GOOD)
+    values = {"policy": "endpoint:judge", "cases": "y", "sampler": "vlm"}
+    with pytest.raises(UserError, match="no sampler 'vlm'. Did you mean 'vllm'"):
+        settings.with_user_config(settings.PolicySettings, values)
+
+
 def test_an_empty_file_is_an_empty_configuration(home: Path) -> None:
     assert (
         Config.find(write(home / "empty.yaml", "# nothing yet\n")).model_dump()

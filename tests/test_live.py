@@ -150,6 +150,27 @@ def test_a_terminal_without_the_letters_does_not_end_the_run() -> None:
     assert b"?CR?acc 0.31" in buffer.getvalue()
 
 
+def test_a_note_cannot_steer_the_terminal() -> None:
+    """Notes quote files and servers; an escape sequence of theirs must not arrive."""
+    streams = (plain := io.StringIO()), (screen := io.StringIO())
+    views = PlainLive(plain), ScreenLive(Console(file=screen, force_terminal=True))
+    for view in views:
+        view.note("red \x1b[31m\rback\x07")
+    for stream in streams:
+        assert stream.getvalue().strip() == "red  [31m back"
+
+
+def test_one_of_each_is_no_plural() -> None:
+    stream = io.StringIO()
+    one = {**SUMMARY, "doctors": {"trained": {**SUMMARY["doctors"]["trained"]}}}
+    one["doctors"]["trained"] |= {"episodes": 1, "cases": 1}
+    live = PlainLive(stream)
+    live.stage("craft", 1)
+    live.table(one)
+    assert "craft: 1 step\n" in stream.getvalue()
+    assert "n = 1 (1 case)" in stream.getvalue()
+
+
 def test_the_table_goes_from_floor_to_ceiling_and_escapes_names() -> None:
     stream = io.StringIO()
     PlainLive(stream).table(SUMMARY)

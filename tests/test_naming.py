@@ -396,6 +396,17 @@ def test_a_list_cannot_be_rewarded_for_the_likeness_of_one_of_its_parts() -> Non
     case = Case("x", "A man.", Truth("acute appendicitis", aliases=("pain, fever, and rigor",)))
     for answer in ("appendicitis", "asthma, mild intermittent", "pain, fever, and rigor"):
         assert claimed(answer, case), answer
+    for answer in (
+        "normal",
+        "Healthy adult",
+        "unknown",
+        "n/a",
+        "a disease",
+        "within normal limits",
+    ):
+        assert not claimed(answer, case), answer
+    assert claimed("normal pressure hydrocephalus", case)
+    assert claimed("Normal", Case("n", "A scan.", Truth("normal")))
     for answer in ("appendicitis, gout, flu", "flu and gout and appendicitis", "appendicitis?"):
         assert not claimed(answer, case), answer
 

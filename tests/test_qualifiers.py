@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workup.cases.catalogue import Catalogue, CatalogueEntry, built_in
+from workup.cases.clinic.tables import parts, rows
 from workup.core.case import Case, Fact, Truth
-from workup.roles.judges.exact import CredulousRanking, ExactExaminations, ExactRanking
+from workup.core.text import normalise
+from workup.roles.judges.exact import (
+    CredulousRanking,
+    ExactExaminations,
+    ExactJudge,
+    ExactRanking,
+)
 from workup.roles.judges.qualifiers import core
 from workup.roles.judges.questions import CandidateStanding, Ordered, RankingQuestion, Worth
 from workup.studies.base.probes import MADE_UP
@@ -135,6 +142,71 @@ def test_the_own_list_of_a_source_is_read_alike() -> None:
         ExactRanking(catalogue).judge(RankingQuestion(("Acute severe asthma",), case))
     ).standings
     assert found is CandidateStanding.SAME
+
+
+LUNG = Case(
+    "l",
+    "A nodule.",
+    Truth(
+        "lung adenocarcinoma",
+        differentials=("squamous cell carcinoma of the lung", "colorectal adenocarcinoma"),
+    ),
+    given=(Fact("specimen:lung", "specimen", "Lung."),),
+)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "expected"),
+    [
+        ("LUAD", CandidateStanding.SAME),
+        ("LUAD, stage IIIA", CandidateStanding.SAME),
+        ("LUSC", CandidateStanding.OTHER),  # a reference differential
+        ("not LUAD", CandidateStanding.NONEXISTENT),
+        ("NSCLC", CandidateStanding.VAGUE),  # two of the three: truth and reference differentials
+        ("RCC", CandidateStanding.OTHER),  # a group without any of them
+        ("HGSC", CandidateStanding.CONTRADICTS),  # of an organ that this specimen is not of
+        ("large cell carcinoma of the lung", CandidateStanding.OTHER),  # real, and in no table
+        ("MALT lymphoma, stage IE", CandidateStanding.OTHER),
+        ("zorgoid MALT lymphoma", CandidateStanding.NONEXISTENT),
+    ],
+)
+def test_an_abbreviation_and_a_disease_without_a_table_are_not_made_up(
+    candidate: str, expected: CandidateStanding
+) -> None:
+    assert standing(candidate, LUNG) is expected
+
+
+def test_a_further_name_is_the_diagnosis_to_the_exact_judge_too() -> None:
+    """The clinic's own synonyms of heart failure have neither of the first two."""
+    case = Case("h", "A man.", Truth("heart failure", codes=("I50.9",)))
+    for answer, right in (
+        ("CHF", True),
+        ("Congestive heart failure", True),
+        ("not CHF", False),
+        ("CHF?", False),
+        ("CHF or COPD", False),
+        ("MI", False),
+        ("cardiomyopathy", False),
+    ):
+        assert asyncio.run(ExactJudge().same(answer, case)) is right, answer
+    other = Case("o", "A man.", Truth("renal colic"))  # of another source, which calls it so
+    assert not asyncio.run(ExactJudge().same("kidney stone", other))
+
+
+def test_further_names_are_of_one_meaning_and_new() -> None:
+    """A name that stands twice would be read as the first; one of the tables' never."""
+    catalogue, seen = built_in(), set[str]()
+    own = {entry.name for entry in ENTRIES}
+    for row in rows("other_names.csv"):
+        assert {*parts(row["of"])} <= own, row
+        for name in parts(row["names"]):
+            assert not catalogue.find(name), name
+            assert normalise(name) not in seen, name
+            seen.add(normalise(name))
+            meant = catalogue.stands_for(name)
+            assert meant is not None
+            assert {entry.name for entry in meant} == {*parts(row["of"])}
+    assert catalogue.stands_for("glioblastoma") is None
 
 
 def test_candidates_with_a_grade_are_told_apart_by_examinations() -> None:

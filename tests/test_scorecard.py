@@ -202,6 +202,13 @@ def test_an_examiner_of_itself_is_told(scripted: Answer, place: Path) -> None:
         assert "came from the cache" in again.report.read_text()
 
 
+def test_own_cases_are_played_beside_a_named_station() -> None:
+    own, _ = stations.own_station("clinic:xs", {})
+    suite, left = stations.exam("quick", own=own, only=["clinic s"])
+    assert [each.name for each in suite.benchmarks] == ["clinic s", stations.OWN]
+    assert not left
+
+
 @pytest.mark.parametrize(
     ("words", "more", "problem"),
     [

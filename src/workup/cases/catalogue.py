@@ -14,7 +14,7 @@ from functools import cache, cached_property
 
 from workup.cases.clinic.pathology import Marker, markers, rates, tumours
 from workup.cases.clinic.patients import evidence_id
-from workup.cases.clinic.tables import ClinicFinding, clinic_tables
+from workup.cases.clinic.tables import ClinicFinding, clinic_tables, parts, rows
 from workup.cases.icd import compact
 from workup.core.case import Case, Fact
 from workup.core.text import normalise
@@ -82,7 +82,9 @@ class Catalogue:
     """Diagnoses that can be looked up by name and code.
 
     `examinations` are the stains and molecular tests that entries have shares of, `findings` what
-    is asked, examined or measured elsewhere in the hospital.
+    is asked, examined or measured elsewhere in the hospital. `others` are further names of diseases
+    with the names of the entries that they stand for, which may be several (a group) or none (a
+    disease without an entry).
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Catalogue:
         entries: Iterable[CatalogueEntry],
         examinations: Sequence[Marker] = (),
         findings: Sequence[ClinicFinding] = (),
+        others: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.entries = tuple(entries)
         self.examinations, self.findings = tuple(examinations), tuple(findings)
@@ -99,6 +102,11 @@ class Catalogue:
             names = {form for name in entry.names for form in _forms(name)}
             for key in {*names, compact(entry.code)}:
                 self._found[key].append(entry)
+        meant = {
+            name: tuple(entry for entry in self.entries if entry.name in of)
+            for name, of in (others or {}).items()
+        }
+        self._others = {form: meant[name] for name in meant for form in _forms(name)}
 
     def find(self, term: str) -> tuple[CatalogueEntry, ...]:
         """The diagnoses that `term` names, by name, synonym or whole code.
@@ -107,6 +115,14 @@ class Catalogue:
         """
         keys = filter(None, (*_forms(term), compact(term)))
         return tuple(dict.fromkeys(entry for key in keys for entry in self._found.get(key, ())))
+
+    def stands_for(self, term: str) -> tuple[CatalogueEntry, ...] | None:
+        """The diagnoses that a further name stands for; None for what is no further name.
+
+        "GBM" stands for glioblastoma, "NSCLC" for several, and "oligodendroglioma" for none: that
+        is a disease which has no entry.
+        """
+        return next((self._others[form] for form in _forms(term) if form in self._others), None)
 
     def shares(self, diagnosis: str) -> Mapping[str, float]:
         """P(examination positive | diagnosis) by name; empty where it is not known."""
@@ -156,7 +172,10 @@ def built_in() -> Catalogue:
         )
         for t, row in zip(tumours(), rates(), strict=True)
     )
-    return Catalogue((*diseases, *of_pathology), markers(), clinic_tables().findings)
+    others = {
+        name: parts(row["of"]) for row in rows("other_names.csv") for name in parts(row["names"])
+    }
+    return Catalogue((*diseases, *of_pathology), markers(), clinic_tables().findings, others)
 
 
 def rated(cases: Iterable[Case]) -> bool:

@@ -35,8 +35,10 @@ from workup.cli import (
 from workup.cli.common import CASES, EvaluateHelp, Source, Strict, TrainHelp
 from workup.core.errors import BudgetError, UserError, WorkupError
 from workup.core.extras import explained
+from workup.core.text import several, unsteering
 
 INTERRUPTED = 130
+LONGEST_ERROR = 2_000  # characters of a message: a file's name or value may be of any length
 NO_OPTIONS: Mapping[str, str] = {}
 
 app = typer.Typer(
@@ -91,7 +93,7 @@ def main() -> None:
     except KeyboardInterrupt:
         status = INTERRUPTED
     except WorkupError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _tell(str(error))
         status = error.exit_status
     except Exception as error:
         status = _unexpected(error)
@@ -108,19 +110,23 @@ def _unexpected(error: Exception) -> int:
     from workup.cli import mistakes
 
     if hasattr(error, "format_message"):
-        print(f"error: {mistakes.line(error)}", file=sys.stderr)
+        _tell(mistakes.line(error))
         return 2
     if (told := mistakes.out_of_memory(error)) is not None:
-        print(f"error: {told}", file=sys.stderr)
+        _tell(told)
         return 1
     traceback.print_exception(error)
     if (told := mistakes.in_own_code(error)) is not None:
-        print(f"error: {told}", file=sys.stderr)
+        _tell(told)
         return 2
-    print(
-        "error: this is a defect of workup; please report it with the lines above", file=sys.stderr
-    )
+    _tell("this is a defect of workup; please report it with the lines above")
     return 1
+
+
+def _tell(problem: str) -> None:
+    whole = len(problem) <= LONGEST_ERROR
+    shown = problem if whole else f"{problem[:LONGEST_ERROR]} … ({len(problem):,} characters)"
+    print(f"error: {unsteering(shown)}", file=sys.stderr)
 
 
 def _tell_version(asked: bool) -> None:
@@ -446,8 +452,8 @@ def _validate(source: str) -> None:
     for remark in remarks:
         print(f"remark: {remark}")
     if count:
-        raise UserError(f"{source}: {count:,} problem{'s' if count > 1 else ''}")
-    told = f", {len(remarks):,} remark{'s' if len(remarks) > 1 else ''}" if remarks else ""
+        raise UserError(f"{source}: {several(count, 'problem')}")
+    told = f", {several(len(remarks), 'remark')}" if remarks else ""
     print(f"{source}: valid{told}")
 
 

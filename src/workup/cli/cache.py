@@ -13,6 +13,7 @@ import typer
 
 from workup.cli.common import group
 from workup.core.errors import UserError, unknown
+from workup.core.text import several, unsteering
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -188,11 +189,7 @@ def _show_one(replies: Replies, key: str, console: Console) -> None:
     }
     parts = [f"{name}: {value}" for name, value in facts.items() if value != ""]
     parts += [f"\n[{message['role']}]\n{message['content']}" for message in messages]
-    # No markup and no escape sequences: a model wrote some of this.
-    shown = "".join(
-        character if character.isprintable() or character == "\n" else "\ufffd"
-        for character in "\n".join([*parts, f"\n[answer]\n{text}"])
-    )
+    shown = unsteering("\n".join([*parts, f"\n[answer]\n{text}"]))  # a model wrote some of this
     console.print(shown, markup=False, soft_wrap=True)
 
 
@@ -278,7 +275,7 @@ def _size(text: str) -> int:
 
 
 def _answers(count: int) -> str:
-    return f"{count:,} answer{'' if count == 1 else 's'}"
+    return several(count, "answer")
 
 
 def _date(seconds: float) -> str:

@@ -13,6 +13,7 @@ import typer
 
 from workup.cli.common import Strict, group
 from workup.core.errors import UserError
+from workup.core.text import several
 
 if TYPE_CHECKING:
     from workup.retrieval.index import IndexSettings, Progress
@@ -107,7 +108,7 @@ def _build(corpora: list[Path], out: Path, settings: IndexSettings, *, rare: boo
             made, notes = build_index(corpora, out, settings, progress), ()
     for note in notes:
         print(note, file=sys.stderr)
-    print(f"{out}: {made['passages']:,} passages{_besides(made)}")
+    print(f"{out}: {several(made['passages'], 'passage')}{_besides(made)}")
     for line in made["settings"]["attribution"]:
         print(line)
 
@@ -144,8 +145,7 @@ def _build_exams(
     print(*built.notes, sep="\n", file=sys.stderr)
     counts = ((made["shares"], "statistic"), (made["tests"], "examination"))
     shares, tests, diseases = (
-        f"{count:,} {what}{'s' * (count != 1)}"
-        for count, what in (*counts, (made["diseases"], "disease"))
+        several(count, what) for count, what in (*counts, (made["diseases"], "disease"))
     )
     print(f"{out}: {shares} of {tests} in {diseases}")
 
@@ -268,12 +268,11 @@ def check(folder: Annotated[Path, typer.Argument(help="an index folder")]) -> No
         print(problem)
     if found:
         raise UserError(
-            f"{folder}: {len(found)} damaged file{'s' if len(found) > 1 else ''}; restore, or "
-            "build the index anew"
+            f"{folder}: {several(len(found), 'damaged file')}; restore, or build the index anew"
         )
     what = "statistic" if (folder / exam_base.MANIFEST).exists() else "passage"
     _say_whose_it_is(str(folder))
-    print(f"{folder}: whole, {whole:,} {what}{'s' * (whole != 1)}")
+    print(f"{folder}: whole, {several(whole, what)}")
 
 
 @app.command()
@@ -333,4 +332,4 @@ def push(
 
     with _progress() as progress:
         count = send(folder, target, progress)
-    print(f"{target}: {count:,} passages")
+    print(f"{target}: {several(count, 'passage')}")

@@ -12,6 +12,7 @@ import typer
 
 from workup.cli.common import Endpoints, Strict
 from workup.core.errors import UserError
+from workup.core.text import several
 
 if TYPE_CHECKING:
     from workup.prepare.report import Report
@@ -168,7 +169,7 @@ def _show(report: Report, out: Path) -> None:
         table.add_row(what, str(count), Text(examples, overflow="ellipsis", no_wrap=True))
     Console(highlight=False).print(table)
     rest = "" if report.complete else "; the same command tries the rest again"
-    print(f"{out}: {report.kept} of {report.cases} cases{rest}")
+    print(f"{out}: {report.kept} of {several(report.cases, 'case')}{rest}")
 
 
 def _list() -> None:

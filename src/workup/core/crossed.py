@@ -56,6 +56,7 @@ from workup.core.statistics import (
     wilson,
     within,
 )
+from workup.core.text import several
 
 Parts = Mapping[str, Clustered]  # training seed → its values, and the patient of each
 MOST_SEEDS = 10_000  # `Crossed.seeds_for` looks no further
@@ -492,7 +493,7 @@ class Decided:
         if self.patients:
             return f"{self.decision}, needs more patients"
         if self.more is not None:
-            return f"{self.decision}, about {self.more:,} more seed{'s' if self.more > 1 else ''}"
+            return f"{self.decision}, about {several(self.more, 'more seed')}"
         but = ", but within the margin" if self.within and self.directed else ""
         return f"{self.decision}{but}"
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from workup.core.text import unsteering
+
+LONGEST_FIELD = 120  # characters of a field's name in a message
+
 
 class WorkupError(Exception):
     """Something went wrong in Workup or on the machine; exit status 1."""
@@ -35,9 +39,9 @@ class CaseError(UserError):
         field: str | None = None,
         got: str = "",
     ) -> None:
-        # A message has to be printable; a file's content need not be.
-        problem, got, name = (printable(text) for text in (problem, got, str(file)))
-        field = None if field is None else printable(field)
+        # A message has to be printable and short; a file's content need not be.
+        problem, got, name = (unsteering(printable(text)) for text in (problem, got, str(file)))
+        field = None if field is None else unsteering(printable(field[:LONGEST_FIELD]))
         at = f", line {line}" if line is not None else ""
         place = f"{name}{at}" + (f", field '{field}'" if field else "")
         text = f"{problem.removesuffix('.')} (got {got!r})." if got else problem

@@ -272,6 +272,27 @@ def abbreviates(short: str, name: str) -> bool:
     return 0 < len(short) < len(name) and short[0] == name[0] and all(s in letters for s in short)
 
 
+def several(count: int, noun: str) -> str:
+    """A number of things, for nouns with a regular plural.
+
+    >>> several(1, "case"), several(1_200, "case")
+    ('1 case', '1,200 cases')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def unsteering(text: str) -> str:
+    """`text` for a terminal: what could steer one is a blank, such as a colour's code.
+
+    Lines stay lines. Every text that a file, a model or a server wrote goes through this on its way
+    to a terminal.
+
+    >>> unsteering("red \\x1b[31m")
+    'red  [31m'
+    """
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
+
+
 def without_markup(text: str) -> str:
     """`text` with a blank in place of each element of HTML or XML, such as <b> and </sup>."""
     return _MARKUP.sub(" ", text)

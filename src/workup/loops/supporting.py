@@ -12,6 +12,7 @@ from typing import Any
 from workup.core.case import Source
 from workup.core.errors import UserError
 from workup.core.ports import Environment, Judge, Model
+from workup.core.text import several
 from workup.metrics import extra
 from workup.metrics.naming import CODER
 from workup.roles.config import NAME, Config
@@ -132,7 +133,8 @@ class SupportingRoles:
         """What the reader of the results should know of the models."""
         costs = [
             (
-                f"{row['role']} ({row['model']}): {row['calls']} calls, {row['hits']} answers "
+                f"{row['role']} ({row['model']}): {several(row['calls'], 'call')}, "
+                f"{several(row['hits'], 'answer')} "
                 f"from the cache, cost {row['cost']:.4g}"
             )
             for row in self.calls

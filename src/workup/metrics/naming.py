@@ -230,17 +230,29 @@ def names_of(cases: Iterable[Case]) -> dict[str, str]:
     return known
 
 
+# An answer that names no disease at all: "normal", "healthy adult", "unknown", "n/a", "disease".
+_NO_DISEASE = re.compile(
+    r"\W*(?:(?:all|entirely|perfectly|completely|everything(?: is)?|within) )?"
+    r"(?:normal|healthy|nothing|none|unknown|unclear|undetermined|uncertain|n/?a|well|sick|ill"
+    r"|idiopathic|unremarkable"
+    r"|(?:a |some |the )?(?:disease|disorder|syndrome|illness|condition|diagnosis))"
+    r"(?: (?:findings?|results?|exam(?:ination)?|study|variant|person|patient|adult|child|limits"
+    r"|diagnosis|disease|etiology|cause|condition|illness))?\W*",
+    re.IGNORECASE,
+)
 _AND = re.compile(r"[,，、;；&+]|\band\b", re.IGNORECASE)
 
 
 def claimed(answer: str, case: Case) -> bool:
     """Whether an answer can be rewarded for likeness.
 
-    It must assert one disease, or be one of the truth's own names. A data set may call its
-    diagnosis "Possible NSTEMI / STEMI": then these words are no hedge. A list is like one of its
-    parts whatever the others are: what has two commas or "and" counts as a list, since names may
-    have one.
+    It must assert one disease, or be one of the truth's own names. "Normal" and "unknown" name no
+    disease, though a code may have a similar name. A data set may call its diagnosis "Possible
+    NSTEMI / STEMI": then these words are no hedge. A list is like one of its parts whatever the
+    others are: what has two commas or "and" counts as a list, since names may have one.
     """
     names = (case.truth.diagnosis, *case.truth.aliases)
     listed = len(_AND.findall(answer)) > 1
-    return any(same_name(answer, name) for name in names) or (asserts(answer) and not listed)
+    if any(same_name(answer, name) for name in names):
+        return True
+    return asserts(answer) and not listed and not _NO_DISEASE.fullmatch(answer)

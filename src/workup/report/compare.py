@@ -14,6 +14,7 @@ from typing import Any, Unpack
 from rich.console import Console
 
 from workup.core.errors import UserError
+from workup.core.text import several
 from workup.metrics.known import metric
 from workup.metrics.steps import RISE
 from workup.report import (
@@ -305,7 +306,7 @@ def _explained(side: Side) -> str:
 
 def _paired(side: Side, first: Side) -> str:
     """ "b − a, paired over 300 cases, seeds 0, 1, 2" """
-    cases = f"{side.changes[0].cases:,} cases"
+    cases = several(side.changes[0].cases, "case")
     seeds = f", {_shared(side, first)}" if side.pooled or first.pooled else ""
     return f"{side.row} − {first.row}, paired over {cases}{seeds}"
 

@@ -18,6 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from workup.core.text import several, unsteering
 from workup.metrics.facts import NOT_UNDERSTOOD
 from workup.metrics.known import metric, shown
 from workup.metrics.metric import Where
@@ -212,7 +213,7 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
     ranked = in_order(doctors, anchors)
     bold = {"trained": "bold", **dict.fromkeys(anchors, "dim")}
     sizes = {(entry["episodes"], entry["cases"]) for entry in doctors.values()}
-    size = f"n = {min(sizes)[0]:,} ({min(sizes)[1]:,} cases) · " if len(sizes) == 1 else ""
+    size = f"n = {min(sizes)[0]:,} ({several(min(sizes)[1], 'case')}) · " if len(sizes) == 1 else ""
     metrics = columns(doctors.values())
     rows = [[name, *(cell(name, doctors[name], each) for each in metrics)] for name in ranked]
     understood = _all_understood(doctors.values())
@@ -289,7 +290,7 @@ class PlainLive(Live):
     def stage(self, name: str, total: int, *, done: int = 0, unit: str = "step") -> None:
         self.progress, self._last = StageProgress(name, total, done, unit), time.monotonic()
         self._put(
-            f"{name}: {total:,} {unit}s" + (f", {done:,} of them done before" if done else "")
+            f"{name}: {several(total, unit)}" + (f", {done:,} of them done before" if done else "")
         )
 
     def step(self, metrics: Mapping[str, Any]) -> None:
@@ -301,7 +302,7 @@ class PlainLive(Live):
             self._put(self._line(self.progress))
 
     def note(self, text: str) -> None:
-        self._put(text)
+        self._put(unsteering(text))
 
     def table(self, summary: Mapping[str, Any]) -> None:
         print_result(summary, Console(file=self._stream, width=110, highlight=False))
@@ -341,7 +342,7 @@ class ScreenLive(Live):
         self.progress.add(metrics)
 
     def note(self, text: str) -> None:
-        self._console.print(Text(text))
+        self._console.print(Text(unsteering(text)))
 
     def table(self, summary: Mapping[str, Any]) -> None:
         self._finish()
@@ -361,7 +362,7 @@ class ScreenLive(Live):
             ("✓ ", "green") if whole else ("■ ", "yellow"), (progress.name, "bold")
         )
         head.append(
-            f"  {progress.done:,}/{progress.total:,} {progress.unit}s in "
+            f"  {progress.done:,}/{several(progress.total, progress.unit)} in "
             f"{duration(progress.elapsed)}"
         )
         known = list(_figures(progress, self._console.width))
@@ -402,7 +403,7 @@ def _figures(progress: StageProgress, width: int) -> Iterable[Text]:
             Text.assemble(("endings ", "dim"), first),
             *(Text(f"· {each}") for each in others),
         ]
-        steps = Text(f"  (means of {len(progress.metrics)} steps)", "dim")
+        steps = Text(f"  (means of {several(len(progress.metrics), 'step')})", "dim")
         yield from _flowed([*shares, steps], width, " ")
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from workup.core.errors import UserError
 from workup.core.extras import wanted
+from workup.core.text import several
 from workup.report.tables import chance
 from workup.runs import Outcome
 from workup.runs.estimates import value
@@ -80,8 +81,8 @@ class Regression:
     @property
     def rests_on(self) -> str:
         """ "412 episodes of 120 cases by 4 models" """
-        count = f"{self.models:,} model{'' if self.models == 1 else 's'}"
-        return f"{self.episodes:,} episodes of {self.cases:,} cases by {count}"
+        parts = ((self.episodes, "episode"), (self.cases, "case"), (self.models, "model"))
+        return "{} of {} by {}".format(*(several(*part) for part in parts))
 
 
 class _Unfit(Exception):
@@ -102,7 +103,7 @@ def regress(played: Mapping[str, Sequence[Outcome]]) -> Regression:
     complete = [each for each in everything if isinstance(each, JudgedEpisode)]
     reasons = Counter(each for each in everything if isinstance(each, str))
     notes = [
-        f"{count:,} episode{'' if count == 1 else 's'} {reason} left out"
+        f"{several(count, 'episode')} {reason} left out"
         for reason, count in sorted(reasons.items())
     ]
     verdicts = {model: [each.right for each in complete if each.model == model] for model in played}

@@ -16,6 +16,7 @@ from typing import Any
 
 from workup.core.errors import UserError
 from workup.core.statistics import LEVEL, RESAMPLES, SHARE, Estimate, macro, paired
+from workup.core.text import several
 from workup.report import outcomes, tables
 from workup.report.meanings import explained
 from workup.report.rendering import render
@@ -369,7 +370,7 @@ def _rows(found: Mapping[str, Any], metric: str) -> list[tables.DoctorRow]:
         tables.DoctorRow(
             name,
             "" if domain else "after",
-            f"{domain}, {_count(cells):,} episodes" if domain else "",
+            f"{domain}, {several(_count(cells), 'episode')}" if domain else "",
             [tables.Cell(_text(metric, each), "", tables.bar(each, top)) for each in cells],
         )
         for name, domain, cells in rows

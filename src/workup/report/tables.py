@@ -11,6 +11,7 @@ from typing import Any
 from workup.core.crossed import Crossed, decide
 from workup.core.episode import Ending
 from workup.core.statistics import Estimate, interval
+from workup.core.text import several
 from workup.metrics.known import metric, shown
 from workup.metrics.metric import BY, Where
 from workup.report.sheets import Sheet
@@ -150,7 +151,7 @@ def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[DoctorRow]]:
 
 def _counted(entry: Mapping[str, Any]) -> str:
     seeds = len(entry.get("seeds", ()))
-    size = f"{entry['episodes']:,} episodes, {entry['cases']:,} cases"
+    size = f"{several(entry['episodes'], 'episode')}, {several(entry['cases'], 'case')}"
     return f"{seeds} seeds, {size}" if seeds > 1 else size
 
 

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from workup.core.errors import RolloutError, UserError
 from workup.core.shapes import first_problem
+from workup.core.text import unsteering
 from workup.roles.keys import without_keys
 from workup.roles.wire import Unread
 
@@ -113,7 +114,7 @@ def _reason(error: APIStatusError, key: str) -> str:
 
 def _clean(text: str, key: str) -> str:
     text = without_keys(text.replace(key, "…") if key else text)
-    text = " ".join("".join(c if c.isprintable() else " " for c in text[: 10 * _SHOWN]).split())
+    text = " ".join(unsteering(text[: 10 * _SHOWN]).split())
     return text[:_SHOWN]
 
 

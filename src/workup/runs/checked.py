@@ -26,6 +26,7 @@ from pydantic import (
 from workup.core.case import Case
 from workup.core.episode import Ending, Turn
 from workup.core.shapes import first_problem
+from workup.core.text import unsteering
 from workup.runs.record import Outcome, Record
 
 SUITE = "suite"
@@ -208,7 +209,7 @@ def _fits(model: type[BaseModel], values: Mapping[str, Any]) -> None:
 
 def one_line(text: str) -> str:
     """The beginning of a text from a file, for a message: in one line, without control codes."""
-    plain = "".join(letter if letter.isprintable() else " " for letter in text)
+    plain = unsteering(text).replace("\n", " ")
     return plain if len(plain) <= LONGEST_FIELD else f"{plain[:LONGEST_FIELD]}…"
 
 

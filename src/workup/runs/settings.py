@@ -31,7 +31,7 @@ from workup.core.stages import Method
 from workup.engines.settings import EngineSettings
 from workup.methods import EXACT_GAIN
 from workup.metrics import extra
-from workup.models import smollm2
+from workup.models import samplers, smollm2
 from workup.models.samplers import How
 from workup.models.tiny import TinySettings
 from workup.roles.config import Config, refuse_secrets
@@ -178,10 +178,17 @@ class SupportSettings(FrozenModel):
         return self._standing
 
 
+def _sampler(value: Any) -> Any:
+    """Raises UserError for a name that is no sampler's: an endpoint would not ask for it."""
+    if isinstance(value, str) and ":" not in value and value not in samplers.names():
+        raise unknown("sampler", value, samplers.names(), more="or package.module:attribute")
+    return value
+
+
 class SamplerSettings(FrozenModel):
     """Who draws completions from weights, and how."""
 
-    sampler: str = Field(
+    sampler: Annotated[str, BeforeValidator(_sampler)] = Field(
         "local",
         description="who draws completions from weights: local, vllm, server, or "
         "package.module:attribute",
@@ -410,7 +417,8 @@ def with_user_config(model: type[S], values: Mapping[str, Any]) -> S:
     """`values` as `model`; what they leave open is taken from workup.yaml.
 
     That file is the one of the working directory, else the user's. Only endpoints that a role, the
-    policy or the diagnoser names are kept: a run folder lists what it used, and no more. Raises
+    policy or the diagnoser names are kept: a run folder lists what it used, and no more. An
+    endpoint of `values` without an address is the file's with some settings changed. Raises
     UserError for an endpoint that is not defined, for a role with an endpoint's bare name, and as
     `build` does.
     """
@@ -427,7 +435,7 @@ def with_user_config(model: type[S], values: Mapping[str, Any]) -> S:
         for name in sorted(used)
         if found.endpoints
     }
-    endpoints = known | own
+    endpoints = known | {name: _completed(name, given, found) for name, given in own.items()}
     budget = (
         {"budget": found.budget}
         if "budget" not in values and found.budget is not None  # null lifts it
@@ -436,6 +444,16 @@ def with_user_config(model: type[S], values: Mapping[str, Any]) -> S:
     built = build(model, {**values, **budget, "roles": roles, "endpoints": endpoints})
     built._standing = frozenset(found.roles) - frozenset(given)
     return built
+
+
+def _completed(name: str, given: Any, found: Config) -> Any:
+    """What is given of an endpoint, with the rest from `found`.
+
+    An address of its own makes it another endpoint, which the file's key must not be sent to.
+    """
+    if not isinstance(given, Mapping) or "base_url" in given or name not in found.endpoints:
+        return given
+    return merge(found.endpoint(name).model_dump(mode="json"), given)
 
 
 def _refuse_bare(roles: Mapping[str, Any], endpoints: Set[str]) -> None:

@@ -22,6 +22,7 @@ from workup.core.draws import seed_key
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Environment, LanguageModel, Scorer
 from workup.core.statistics import Estimate, interval
+from workup.core.text import several
 from workup.loops.evaluation.arms import labels
 from workup.methods.promed.question_gains import Weighing
 from workup.methods.promed.shapley import ShapleySettings, estimate
@@ -454,7 +455,7 @@ def _open(
 def _machine() -> str:
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    return f"CPU, {torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}"
+    return f"CPU, {several(torch.get_num_threads(), 'thread')}"
 
 
 study = Study(

@@ -21,6 +21,7 @@ from workup.core.draws import seed_key
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Scorer
 from workup.core.statistics import SHARE, Estimate, interval, mean_of
+from workup.core.text import several
 from workup.loops.evaluation.arms import labels
 from workup.methods.promed.question_gains import Facts, Weighing
 from workup.methods.promed.shapley import (
@@ -268,7 +269,7 @@ class Stability(Result):
 def _called(orders: int | None) -> str:
     if orders is None:
         return LEAVE_ONE_OUT
-    return f"Shapley, {orders} order{'s' if orders > 1 else ''}"
+    return f"Shapley, {several(orders, 'order')}"
 
 
 # --- measures ---

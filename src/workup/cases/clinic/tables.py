@@ -162,9 +162,9 @@ def place(text: str) -> tuple[str, frozenset[str]]:
 
 
 def rows(name: str) -> list[dict[str, str]]:
-    """The lines of a CSV file of this folder, by column."""
+    """The lines of a CSV file of this folder, by column; lines that begin with # are left out."""
     with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
 def parts(cell: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from rich.text import Text
 from workup.core.case import HEADINGS, Case, Item, Kind, Source
 from workup.core.episode import DIAGNOSE, MALFORMED, Action, Completion, Message, Observation, Turn
 from workup.core.ports import Act, Environment
-from workup.core.text import neutralise, normalise
+from workup.core.text import neutralise, normalise, unsteering
 from workup.environments.base.encounter import Encounter
 from workup.environments.base.lexical import content, words
 from workup.environments.base.searching import SEARCH, SEPARATOR
@@ -72,7 +72,7 @@ class Person:
         if len(past) == self.environment.max_turns - 1:
             self._say("This is your last action: a question now leaves you without a diagnosis.")
         while True:
-            line = printable(self.ask(f"{len(past) + 1}/{self.environment.max_turns} > "))
+            line = unsteering(self.ask(f"{len(past) + 1}/{self.environment.max_turns} > "))
             text = self._read(" ".join(line.split()), case, past)
             if text is not None:
                 return Act((), Completion(text))
@@ -85,7 +85,7 @@ class Person:
         elif meant := understood_as(observation):
             self._say(f"  understood: {meant}")
         for message in observation.messages:
-            self.console.print(Text(indent(printable(message.content))))
+            self.console.print(Text(indent(unsteering(message.content))))
 
     def _introduce(self, case: Case, opening: Sequence[Message]) -> None:
         shown = "\n".join(message.content for message in opening if message.role != "system")
@@ -94,7 +94,7 @@ class Person:
             f"{case.options.index(line) + 1:>3} {line}" if line in case.options else line
             for line in shown.splitlines()
         ]
-        body = Text(printable("\n".join(lines)))
+        body = Text(unsteering("\n".join(lines)))
         self.console.print(Panel(body, title="the patient", title_align="left", border_style="dim"))
         asking = "" if self._searches else "ask in your own words · "
         asking = "? lists what to ask · " if self.items else asking
@@ -275,7 +275,7 @@ class Person:
             entries.append(
                 (
                     self._numbers[item.name],
-                    Text(printable(item.name)) + Text(printable(beside), style="dim"),
+                    Text(unsteering(item.name)) + Text(unsteering(beside), style="dim"),
                 )
             )
         self._print(entries)
@@ -286,7 +286,7 @@ class Person:
             return
         found = _matching(wanted, known, str)
         self._heading(f"Diagnoses ({len(found)}{f' of {len(known)}' if wanted else ''})")
-        self._print([(known.index(name) + 1, Text(printable(name))) for name in found])
+        self._print([(known.index(name) + 1, Text(unsteering(name))) for name in found])
 
     def _diagnose(self, name: str, known: Sequence[str]) -> str | None:
         """The diagnosis that ends the encounter: a name on the closed list, if there is one.
@@ -333,12 +333,7 @@ class Person:
         self.console.print(table)
 
     def _say(self, text: str) -> None:
-        self.console.print(Text(printable(text), style="dim"))
-
-
-def printable(text: str) -> str:
-    """`text` without what could steer a terminal: a case file or a person's paste must not."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
+        self.console.print(Text(unsteering(text), style="dim"))
 
 
 def indent(text: str) -> str:

@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from workup.cli.play.person import printable
 from workup.core.case import Case, Evidence, Fact, Source
 from workup.core.episode import DIAGNOSE, Episode, Turn
 from workup.core.ports import Environment
+from workup.core.text import unsteering
 from workup.environments.base.anchors import FullInformationDoctor, exact_reader
 from workup.methods import craft
 from workup.methods.base.outcome import malformed
@@ -72,9 +72,9 @@ def _verdict(console: Console, record: Record) -> None:
     else:
         verdict = f"No diagnosis within {len(record.episode.turns)} actions; it is {name}."
     console.rule(style="dim")
-    console.print(Text(printable(verdict), style="bold"))
+    console.print(Text(unsteering(verdict), style="bold"))
     if truth.aliases:
-        console.print(Text(printable(f"also called {', '.join(truth.aliases)}"), style="dim"))
+        console.print(Text(unsteering(f"also called {', '.join(truth.aliases)}"), style="dim"))
 
 
 def _findings(console: Console, record: Record, settings: craft.Settings) -> None:
@@ -104,7 +104,7 @@ def _findings(console: Console, record: Record, settings: craft.Settings) -> Non
     for fact in shown:
         when = f"turn {turns[fact.id]}" if fact.id in turns else "missed"
         worth = _worth(fact, total, settings) if total else ()
-        table.add_row(when, printable(fact.text), *worth, style=STYLES[fact.weight])
+        table.add_row(when, unsteering(fact.text), *worth, style=STYLES[fact.weight])
     console.print(table)
     if rest:
         console.print(Text(f"not asked for, and irrelevant: {rest} more", style="dim"))
@@ -222,7 +222,7 @@ def _asked(record: Record, width: int) -> Iterator[Text]:
         known.update(turn.observation.evidence)
         weight = max((weight for weight in new if weight is not None), default=None)
         mark = ("+" if weight is None else str(weight)) if new else "·"
-        name = shorten(printable(_name(turn)), 2 * width - 4, placeholder=" …")
+        name = shorten(unsteering(_name(turn)), 2 * width - 4, placeholder=" …")
         yield Text(f"{mark} {name}", style=STYLES[weight] if new else "dim")
 
 
@@ -236,7 +236,7 @@ def _answer(record: Record) -> Text:
     if not record.episode.answer:
         return Text(record.episode.ending.value)
     return Text(
-        f"{'✓' if record.correct else '✗'} {printable(record.episode.answer[0])}", style="bold"
+        f"{'✓' if record.correct else '✗'} {unsteering(record.episode.answer[0])}", style="bold"
     )
 
 
@@ -269,7 +269,7 @@ class _Tutor:
             if turn.action.kind == DIAGNOSE:
                 break
             past.append(turn)
-            question = Text(f"{len(past)} {printable(_name(turn))}\n") + Text(
+            question = Text(f"{len(past)} {unsteering(_name(turn))}\n") + Text(
                 self._hint(evidence, turn), style="dim"
             )
             evidence = self._bayes.evidence(self.episode.case, past)

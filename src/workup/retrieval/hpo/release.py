@@ -20,6 +20,7 @@ from pathlib import Path
 from workup.cases.files import Line, existing, reading, scan
 from workup.core.errors import CaseError, UserError
 from workup.core.extras import EXTRAS, install
+from workup.core.text import several
 from workup.retrieval import JOINED
 from workup.retrieval.hpo.ontology import ABNORMALITY, Ontology
 
@@ -270,7 +271,7 @@ def _frequency(text: str) -> tuple[float | None, int, str] | None:
         return None, 0, ""
     if found := _COUNTED.fullmatch(text):
         hits, n = int(found[1]), int(found[2])
-        return (hits / n, n, f"{hits} of {n} patient{'s' * (n != 1)}") if 0 < n >= hits else None
+        return (hits / n, n, f"{hits} of {several(n, 'patient')}") if 0 < n >= hits else None
     if found := _PERCENT.fullmatch(text):
         share = float(found[1]) / 100
         return (share, 0, f"{found[1]} % of patients") if share <= 1 else None

@@ -20,7 +20,7 @@ from workup.cases.catalogue import (
 from workup.cases.exam_terms import stains
 from workup.cases.icd import compact
 from workup.core.case import Case
-from workup.core.text import abbreviates, normalise, same_name
+from workup.core.text import abbreviates, asserts, normalise, same_name
 from workup.roles.judges.claims import disowned
 from workup.roles.judges.qualifiers import core
 from workup.roles.judges.questions import (
@@ -53,11 +53,12 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|[。！？\n]")
 class ExactJudge:
     """A `Judge` and an `Assessor[Named, Graded]` by names and codes (C-MIG CM-9).
 
-    Right is the diagnosis, an alias or a code of it. Partly right is a list with such an item, or
-    an ICD-10 code that begins with the true one or the other way round: K50 and K50.9 for K50.90,
-    but not K50.80. Compared too are names without a possessive s, an abbreviation in brackets
-    and a label ("Diagnosis: …"), and British spellings. A list that denies the right item, or
-    asks about it, is wrong. Names are compared in `workup.core.text.normalise` form, codes
+    Right is the diagnosis, an alias or a code of it. A disease of the built-in clinic has further
+    names, such as "MI" (`cases/clinic/other_names.csv`). Partly right is a list with such an item,
+    or an ICD-10 code that begins with the true one or the other way round: K50 and K50.9 for
+    K50.90, but not K50.80. Compared too are names without a possessive s, an abbreviation in
+    brackets and a label ("Diagnosis: …"), and British spellings. A list that denies the right item,
+    or asks about it, is wrong. Names are compared in `workup.core.text.normalise` form, codes
     whole and without their dots: J45.2 is J452, not J45.
     """
 
@@ -108,8 +109,16 @@ def _same(answer: str, case: Case) -> bool:
         return True
     if any(same_name(_plain(answer), _plain(name)) for name in own):
         return True
+    if any(same_name(entry.name, truth.diagnosis) for entry in _one(built_in(), answer)):
+        return True
     code = _code(answer)
     return bool(code) and code in map(_code, truth.codes)
+
+
+def _one(catalogue: Catalogue, answer: str) -> tuple[CatalogueEntry, ...]:
+    """The diagnosis that an answer asserts by a further name of it; () for none and for several."""
+    found = catalogue.stands_for(answer) if asserts(answer) else None
+    return found if found and len(found) == 1 else ()
 
 
 def _code(text: str) -> str:
@@ -176,7 +185,8 @@ class ExactRanking:
       the organ which the specimen comes from (the case's own reference differentials are exempt);
     - is vague: it is no diagnosis but a group, and more than half of truth and reference
       differentials belong to that group;
-    - does not exist: the catalogue has neither a diagnosis nor a group of that name.
+    - does not exist: the catalogue has neither a diagnosis nor a group of that name, and no disease
+      outside its tables (`Catalogue.stands_for`).
 
     A known name with a grade, a qualifier or a subtype beside it (`workup.roles.judges.qualifiers`)
     is judged as that name: "glioblastoma, IDH-wildtype" is a glioblastoma, and no made-up disease.
@@ -208,9 +218,14 @@ class ExactRanking:
         if found := self.catalogue.find(candidate):
             impossible = all(self._contradicts(entry, case) for entry in found)
             return CandidateStanding.CONTRADICTS if impossible else CandidateStanding.OTHER
-        if name := _within(candidate, case, self.catalogue):
+        named = (entry.name for entry in _one(self.catalogue, candidate))
+        if name := _within(candidate, case, self.catalogue) or next(named, ""):
             return self._standing(name, case)
-        if not (group := self.catalogue.around(candidate)):
+        return self._without_entry(candidate, case)
+
+    def _without_entry(self, candidate: str, case: Case) -> CandidateStanding:
+        group = self.catalogue.stands_for(candidate) or self.catalogue.around(candidate)
+        if not group and self.catalogue.stands_for(candidate) is None:
             return CandidateStanding.NONEXISTENT
         return CandidateStanding.VAGUE if self._mirrors(group, case) else CandidateStanding.OTHER
 
@@ -241,7 +256,11 @@ def _within(candidate: str, case: Case, catalogue: Catalogue) -> str:
     """The known name that a candidate qualifies, in normal form; "" if it qualifies none."""
     truth = case.truth
     own = {normalise(name) for name in (truth.diagnosis, *truth.aliases, *truth.differentials)}
-    name = core(candidate, lambda form: form in own or bool(catalogue.find(form)))
+
+    def known(form: str) -> bool:
+        return form in own or bool(catalogue.find(form)) or catalogue.stands_for(form) is not None
+
+    name = core(candidate, known)
     return "" if name == normalise(candidate) else name
 
 
@@ -263,6 +282,7 @@ class CredulousRanking:
             _same(candidate, case)
             or _same(_within(candidate, case, self._catalogue), case)
             or any(entry in own for entry in self._catalogue.around(candidate))
+            or any(entry in own for entry in self._catalogue.stands_for(candidate) or ())
             for candidate in question.candidates
         )
         standings = tuple(
@@ -292,7 +312,9 @@ class ExactExaminations:
         candidates = [
             entry
             for name in question.candidates
-            for entry in find(name) or find(core(name, lambda form: bool(find(form))))
+            for entry in find(name)
+            or _one(self._catalogue, name)
+            or find(core(name, lambda form: bool(find(form))))
         ]
         return Appraised(
             tuple(_worth(examination, candidates) for examination in question.examinations)

@@ -21,8 +21,10 @@ LONGEST = 30
 
 # A symbol of a gene or an antigen in the name of a marker: EGFR, CD20, IDH1.
 _SYMBOL = re.compile(r"\b(?=\w*[A-Z0-9]\w*[A-Z0-9])[A-Z]\w+\b")
-# A number, a Roman numeral, "3a", "pT2", "N0", "4+3".
-_NUMBER = re.compile(r"[<>]?[acpy]{0,2}[tnmg]?\d{1,3}[a-d]?(?:[+.]\d{1,2})?|[ivx]{1,4}[a-d]?|[a-d]")
+# A number, a Roman numeral, "3a", "IE", "pT2", "N0", "4+3".
+_NUMBER = re.compile(
+    r"[<>]?[acpy]{0,2}[tnmg]?\d{1,3}[a-d]?(?:[+.]\d{1,2})?|[ivx]{1,4}[a-es]?|[a-d]"
+)
 # An altered protein: V600E, L858R, G12D.
 _ALTERED = re.compile(r"[a-z]\d{2,4}[a-z]")
 _POLARITY = frozenset(("negative", "positive", "status"))

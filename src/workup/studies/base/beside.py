@@ -20,6 +20,7 @@ from workup.cases.publications import Groups, publications
 from workup.core.case import Case, Source
 from workup.core.errors import UserError
 from workup.core.statistics import SHARE, Estimate, interval
+from workup.core.text import several
 from workup.report.sheets import Sheet
 from workup.retrieval.hpo.documents import open_release
 from workup.retrieval.hpo.phenotypes import (
@@ -155,7 +156,7 @@ class RanksBeside(Result):
         }
         pairs = [(WITH, table), (OUT, table), (WITH, OUT)]
         sheets = [
-            sheet(f"{len(cases):,} patients", rankings, shares),
+            sheet(several(len(cases), "patient"), rankings, shares),
             sheet("Differences", pairs, gaps, "A star: the interval leaves out 0."),
             sheet("Who is right", PLACES, who),
         ]

@@ -17,6 +17,7 @@ from pydantic_core import to_jsonable_python
 
 from workup.core.errors import RolloutError, printable
 from workup.core.statistics import Estimate
+from workup.core.text import several
 from workup.report.rendering import render
 from workup.report.sheets import Sheet
 from workup.runs.files import clear_errors, write_whole
@@ -198,7 +199,7 @@ def for_each(
 
 def left_out(reasons: Mapping[str, int]) -> list[str]:
     """One line for each reason for which cases were left out."""
-    return [f"{count:,} cases left out: {reason}" for reason, count in reasons.items()]
+    return [f"{several(count, 'case')} left out: {reason}" for reason, count in reasons.items()]
 
 
 def plain(estimate: Estimate, digits: int = 2) -> str:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from workup.core.disk import hold
 from workup.core.errors import UserError
+from workup.core.text import several
 from workup.runs.files import clear_errors
 from workup.runs.machine import command
 from workup.runs.words import duration
@@ -82,7 +83,8 @@ class Deciding:
                     self._command(job)
             jobs = self.plan.jobs(name, self.plan.every_seed[: self.plan.seeds])
             runs = len({*jobs} - counted)
-            told = [f"{runs} runs: {len(self.plan.arms(name))} arms, {self.plan.seeds} seeds"]
+            arms = several(len(self.plan.arms(name)), "arm")
+            told = [f"{several(runs, 'run')}: {arms}, {several(self.plan.seeds, 'seed')}"]
             told += [f"{len(jobs) - runs} more are those above"] if len(jobs) > runs else []
             told += (
                 [f"{len(before)} short ones first"] if (before := self.plan.checks(name)) else []

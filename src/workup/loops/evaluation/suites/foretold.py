@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from workup.core.text import several
 from workup.loops.evaluation.loop import Evaluation
 from workup.metrics.calibration import STATED
 from workup.roles.account import MILLION
@@ -99,7 +100,7 @@ def lines(loads: Sequence[Foretold], values: Mapping[str, Any]) -> list[str]:
     """
     calls, episodes = (sum(getattr(each, k) for each in loads) for k in ("calls", "episodes"))
     price, most = (sum(getattr(each, k) for each in loads) for k in ("price", "most"))
-    told = [f"ahead   {episodes:,} episodes, at most {calls:,} calls of the doctors"]
+    told = [f"ahead   {several(episodes, 'episode')}, at most {calls:,} calls of the doctors"]
     if price:
         budget = values.get("budget")
         rest = "" if budget is None else f"; the budget is {budget:g}"

@@ -34,8 +34,8 @@ def exam(
     """The suite of this size, and notes on the stations that are left out.
 
     With `data` there is a folder for those that need files; models play `roles`. `own` is the
-    station of the user's cases. With `only`, no others than those of these names are in it. Raises
-    UserError for a size or a name that there is not, and where no station is left.
+    station of the user's cases. With `only`, the suite has the stations of these names and `own`.
+    Raises UserError for a size or a name that there is not, and where no station is left.
     """
     whole = read(str(FILE))
     if size not in whole.sizes:
@@ -47,7 +47,7 @@ def exam(
             raise unknown("station", name, names)
     kept, notes = [], []
     for each in every:
-        if only and each.name not in only:
+        if only and each.name not in only and each is not own:
             continue
         if DATA in each.cases and not data:
             notes.append(f"{each.name}: it needs files ({each.needs}); name their folder, --data")
