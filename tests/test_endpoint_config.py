@@ -116,7 +116,7 @@ def test_a_word_changes_one_setting_of_an_endpoint_and_an_address_makes_another(
 def test_a_sampler_that_is_none_is_refused_where_an_endpoint_needs_none(home: Path) -> None:
     write(home / "here/workup.yaml", GOOD)
     values = {"policy": "endpoint:judge", "cases": "y", "sampler": "vlm"}
-    with pytest.raises(UserError, match="no sampler 'vlm'. Did you mean 'vllm'"):
+    with pytest.raises(UserError, match=r"no sampler 'vlm'\. Did you mean 'vllm'"):
         settings.with_user_config(settings.PolicySettings, values)
 
 

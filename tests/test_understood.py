@@ -942,6 +942,15 @@ def test_a_fact_in_other_words_has_its_item_and_one_of_several_facts_has_none() 
         ("Is anyone at home sick?", ["contact with illness"]),
         ("Anybody at work with a cough?", []),
         ("Does your mother have a sore throat?", []),
+        ("Does lying flat make you breathless?", ["breathlessness lying flat"]),
+        ("Are you able to sleep lying flat?", ["breathlessness lying flat"]),
+        ("Have you ever been pregnant?", []),
+        ("Any previous pregnancies?", []),
+        ("Might you be pregnant?", ["pregnancy test"]),
+        ("free T4", ["free thyroxine"]),
+        ("total T4", []),
+        ("plasma potassium and urine protein", ["urine protein", "serum potassium"]),
+        ("urine culture and CBC", ["white cell count"]),
     ],
 )
 def test_what_the_clinic_lacks_is_no_other_finding(request_: str, meant: list[str]) -> None:

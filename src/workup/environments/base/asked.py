@@ -251,6 +251,16 @@ _ABOUT = (
     (re.compile("(?<=[一-龥])CT"), re.compile("CT")),
     (re.compile("(?<=[一-龥])MR|磁共振"), re.compile("MR|磁共振")),
     (re.compile("(?<=[一-龥])(?:B超|超声|彩超)"), re.compile("B超|超声|彩超")),
+    (
+        re.compile(r"\b(?:lying|lie|lay)(?: down)? flat\b|\bpillows\b", re.IGNORECASE),
+        _beginning("lying|lie|lay|flat|orthopn|pillow|supine|recumb"),
+    ),
+    (
+        _beginning(
+            r"(?:ever|previous(?:ly)?|before|prior)\b.{0,20}pregnan|been pregnant|pregnancies"
+        ),
+        _beginning(r"pregnancies|previous|prior|histor|gravid|para\b|births?\b|deliver|miscarr"),
+    ),
     (_beginning("cultur", "培养"), _beginning("cultur|grow|organism|flora", "培养")),
     (_beginning("biops", "活检"), _beginning("biops|histolog|patholog|microscop", "活检|病理")),
     (re.compile(r"\bPET\b|\bFDG"), re.compile(r"\bPET\b|(?i:positron)")),
@@ -348,6 +358,15 @@ class AskedText:
     def several(self) -> bool:
         """Whether it joins things: "fever or cough"."""
         return bool(_JOINED.search(self.thing))
+
+    @cached_property
+    def joined(self) -> Sequence[AskedText]:
+        """The things that it joins, where one has a specimen: "serum sodium and urine protein".
+
+        Of each its own specimen holds. Empty where no specimen is named, or nothing joined.
+        """
+        pieces = _JOINED.split(self.thing) if self._specimens else ()
+        return tuple(AskedText(piece) for piece in pieces) if len(pieces) > 1 else ()
 
     @property
     def orders(self) -> Sequence[AskedText]:

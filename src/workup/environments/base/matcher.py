@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -112,7 +113,7 @@ class Matcher:
     1. It is an item's name, question or synonym as a whole, whatever its blanks and hyphens. Or it
        has the same words, by their stems, but for words of asking ("cough please").
     2. It joins things ("fever or cough"), and several items stand in it: all that no longer one
-       holds.
+       holds. Where one has a specimen ("serum sodium and urine protein"), each is read alone.
     3. Of all words of it and of a name or question, .6 or more are in common, and one of the two
        has no others; of a test, the request.
     4. All words of a name stand in it, else their stems, else those of a question or synonym. Of
@@ -211,7 +212,10 @@ class Matcher:
         if asked.several:
             most = unheld(self._stemmed.held(asked.thing))
             joined = self._fitting(asked, [self._owners[index] for index in most])
-            if len(joined) > 1:
+            if asked.joined:
+                each = (self._by_words(piece).items for piece in asked.joined)
+                joined = tuple(dict.fromkeys(chain(joined, *each)))
+            if len(joined) > 1 or (asked.joined and joined):
                 return Match(joined, CONTAINED)
         ranked = self._plain.overlap(asked.thing, _ITEM_OVERLAP)
         best = [
