@@ -583,7 +583,7 @@ def test_a_corpus_without_a_word_is_refused(rows: list[dict[str, str]], tmp_path
     empty = len(rows)
     with pytest.raises(UserError, match=rf"none\.jsonl: .*{empty} of {empty} documents are empty"):
         build([lines(tmp_path / "none.jsonl", rows)], tmp_path / "out", IndexSettings())
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_index_without_a_passage_is_not_opened(copy: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workup.cli.common import Strict, group
-from workup.core.errors import UserError
+from workup.core.errors import UserError, unknown
 from workup.core.text import several
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ Kind = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="of a clinic's documents")]
 HPO = "hpo"  # the kind that makes documents of the Human Phenotype Ontology
+KINDS = ("bm25", "dense", "sparse", "exams", HPO)
 
 
 @app.callback()
@@ -88,6 +89,8 @@ def build(
     if "exams" in (kind or ()):
         _build_exams(corpora, out, kind or [], encoder, limit, strict)
         return
+    if other := next((each for each in kind or () if each not in KINDS), ""):
+        raise unknown("kind", other, KINDS)
     kinds = tuple(each for each in kind or ["bm25"] if each != HPO) or ("bm25",)
     named = {"id_fields": id_field, "title_fields": title_field, "text_fields": text_field}
     values: dict[str, Any] = {name: (field,) for name, field in named.items() if field is not None}

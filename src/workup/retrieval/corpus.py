@@ -135,18 +135,20 @@ def _document(row: Mapping[str, Any], fields: Fields, file: Path, number: int) -
         _first(row, names, file, number) for names in (fields.title, fields.text, fields.id)
     )
     if text is None:
-        raise _missing(fields.text, row, file, number)
+        raise _missing("text", fields.text, row, file, number)
     if number == 1 and fields.title != Fields().title and not any(n in row for n in fields.title):
-        raise _missing(fields.title, row, file, number)
+        raise _missing("title", fields.title, row, file, number)
     if title is None:
         title, text = _quoted(text)
     return Document(identity or f"{file.stem}:{number}", title, text)
 
 
-def _missing(names: Sequence[str], row: Mapping[str, Any], file: Path, number: int) -> UserError:
+def _missing(
+    what: str, names: Sequence[str], row: Mapping[str, Any], file: Path, number: int
+) -> UserError:
     return UserError(
         f"{file}, line {number}: no field {' or '.join(names)}; it has "
-        f"{', '.join(map(str, row))[:200]}"
+        f"{', '.join(map(str, row))[:200]}; name the one that is meant: --{what}-field NAME"
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -140,6 +140,8 @@ def _store(
         if not store.noted(out):
             for name in (store.LINES, store.PLACES, *store.JOURNALS, PLAN):
                 (out / name).unlink(missing_ok=True)
+            with suppress(OSError):  # it holds something
+                out.rmdir()
         raise
 
 
