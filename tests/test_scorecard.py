@@ -408,15 +408,17 @@ def test_warnings_that_differ_in_who_and_share_are_one() -> None:
 @pytest.mark.long
 def test_a_random_doctor_is_the_lowest_reference_and_an_exact_one_the_highest(place: Path) -> None:
     words = ["random doctor", "greedy information"]
-    run = played(words, ["clinic s", "named"], "anchors")
+    run = played(words, ["clinic s", "named", "options"], "anchors")
     card = scorecard.Scorecard(opened(run), run.path)
     lowest, ideal = card.ends("clinic s")
     assert lowest is not None
     assert ideal is not None
     assert (lowest.label, ideal.label) == ("random doctor", "greedy information")
     assert {each.label: set(each.runs) for each in card.doctors} == {
-        "random doctor": {"clinic s"},
-        "greedy information": {"clinic s"},
+        "random doctor": {"clinic s", "options"},
+        "greedy information": {"clinic s", "options"},
     }
-    assert figures(run, "Accuracy").keys() == {"clinic s"}
+    assert figures(run, "Accuracy").keys() == {"clinic s", "options"}
+    assert figures(run, "Effort").keys() == {"questions, clinic s"}, "options are asked nothing"
+    assert "must not miss, options" in figures(run, "Safety")
     assert api.open_run("anchors").config["exam"]["size"] == "quick"

@@ -46,11 +46,22 @@ def load(file: Path) -> dict[str, Any]:
     except (OmegaConfBaseException, OSError, ValueError) as error:
         raise UserError(f"{file}: {str(error).splitlines()[0][:200]}") from None
     except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" in line {mark.line + 1}" if mark else ""
-        raise UserError(f"{file}: not readable as YAML ({type(error).__name__}{line})") from None
+        raise UserError(f"{file}: not readable as YAML ({_reason(error)})") from None
     assert isinstance(plain, dict)  # `_check` has refused anything else
     return {str(key): value for key, value in plain.items()}
+
+
+def _reason(error: Exception) -> str:
+    """Why a text is no YAML, and the line, without a word of the text: it may hold a key."""
+    mark, problem = (getattr(error, f"problem{part}", None) for part in ("_mark", ""))
+    known = {
+        "found duplicate key": "a name stands twice",
+        r"found character '\t'": "a tab stands before a name; indent with blanks",
+        "found unhashable key": "a list or a mapping stands in place of a name",
+    }
+    told = (plain for begins, plain in known.items() if str(problem).startswith(begins))
+    line = f" in line {mark.line + 1}" if mark else ""
+    return f"{next(told, type(error).__name__)}{line}"
 
 
 def _check(whole: yaml.Node | None, file: Path) -> None:

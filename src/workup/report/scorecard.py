@@ -96,6 +96,11 @@ class Scorecard:
         fair = [each for each in own if each.label != READ_ALL]
         return own[0], (fair if len(fair) > 1 else own)[-1]
 
+    def asks(self, station: str) -> bool:
+        """Whether anything can be asked at a station; of one without anchors it is supposed."""
+        found = [each.level(station, "questions") for each in self.ends(station) if each]
+        return not found or any(each is not None and each.mean > 0 for each in found)
+
     def row(self, station: str, name: str, title: str = "", about: str = "") -> ScoreRow | None:
         """A metric at a station, between its anchors; None where no doctor has it."""
         lowest, ideal = self.ends(station)
@@ -171,6 +176,7 @@ class Scorecard:
                 self.row(station, name, f"{metric(name).title}, {station}")
                 for name in names
                 for station in plain
+                if name not in _OF_QUESTIONS or self.asks(station)
             ]
             more = [self.covered(each) for each in plain] if title == "Stopping" else []
             yield ScorePart(title, about, _kept([*rows, *more]))
@@ -321,6 +327,7 @@ class Scorecard:
         return found
 
 
+_OF_QUESTIONS = ("informed", "premature", "over_ordered", "questions")
 _MEASURED: Sequence[tuple[str, str, Sequence[str]]] = (
     (
         "Information",
