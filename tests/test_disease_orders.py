@@ -61,6 +61,8 @@ ORDERS = (
     "biopsy to confirm GBM",
     "immunohistochemistry and molecular tests to rule out glioblastoma in this patient",
     "multiforme glioblastoma: yes or no",
+    "glioblastoma in plasma: yes or no",  # "plasma:" is the specimen of what is listed behind it
+    "FISH for glioblastoma (yes, no)",
     "Immunohistochemistry (e.g., glioblastoma)",
     "glioblastoma, meningioma",
     "是不是glioblastoma？",

@@ -517,7 +517,7 @@ class EvidenceSeeking(Encounter):
         a disease means an item only where it is the item's own name or synonym ("flu test").
         """
         named = self.rages.named(case, order)
-        if self.rages.names_disease(case, named):
+        if self.rages.names_disease(case, order, named):
             called = self.matcher.whole(order).items
             return [called[0].name if len(called) == 1 else order]
         if AskedText(order).orders:  # a reason may join things as well

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from workup.cases.exam_terms import Named, common, key, read, synonyms
+from workup.cases.exam_terms import LONGEST, Named, common, key, read, synonyms
 from workup.core.case import Case, Fact
 from workup.core.case import Source as CaseSource
 from workup.core.draws import uniform
@@ -210,7 +210,7 @@ class ExamSimulator:
         """
         mine = self._recorded_names(case)
         named = {order: self._read(order, mine) for order in requests}
-        refused = {order for order, all in named.items() if self.names_disease(case, all)}
+        refused = {order for order, all in named.items() if self.names_disease(case, order, all)}
         done = {
             order: [
                 each
@@ -232,7 +232,7 @@ class ExamSimulator:
 
     def refuses(self, case: Case, order: str) -> bool:
         """Whether the order names a disease beside what record and base know as examinations."""
-        return self.names_disease(case, self.named(case, order))
+        return self.names_disease(case, order, self.named(case, order))
 
     def named(self, case: Case, order: str) -> list[Named]:
         """The examinations that the order names; known are those of record and base."""
@@ -248,10 +248,15 @@ class ExamSimulator:
 
         return examinations_of(order, known)
 
-    def names_disease(self, case: Case, named: Sequence[Named]) -> bool:
-        """Whether what of these is no known examination names a disease."""
-        unknown = " ".join(each.name for each in named if not each.known)
-        return bool(unknown) and self._diseases.within(case, unknown)
+    def names_disease(self, case: Case, order: str, named: Sequence[Named]) -> bool:
+        """Whether the order names a disease beside the known examinations of those `named` in it.
+
+        All else of it counts, also a heading and a bracket, which name no examination.
+        """
+        rest = " ".join(order[:LONGEST].split())
+        for each in named:
+            rest = rest.replace(each.name, " ", 1) if each.known else rest
+        return bool(rest.strip()) and self._diseases.within(case, rest)
 
     def _once(
         self, named: Sequence[Named], results: Mapping[str, ExamResult]
