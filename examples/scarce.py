@@ -15,7 +15,7 @@ EXPENSIVE = {Kind.LABORATORY.value, Kind.IMAGING.value}
 REFUSED = "No more tests are granted."
 
 
-class Settings(consultation.Settings):
+class ScarceSettings(consultation.Settings):
     """Those of the consultation, and one more."""
 
     granted: int = Field(3, ge=0, description="laboratory tests and images in all")
@@ -24,9 +24,9 @@ class Settings(consultation.Settings):
 class Scarce(Consultation):
     """A consultation in which tests and images run out: `granted` of them are carried out."""
 
-    Settings = Settings
+    Settings = ScarceSettings
 
-    def __init__(self, source: Source, settings: Settings) -> None:
+    def __init__(self, source: Source, settings: ScarceSettings) -> None:
         super().__init__(**consultation.arguments(source, settings))
         self.granted = settings.granted
 

@@ -101,7 +101,7 @@ def test_a_publication_is_in_one_fold(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec", ["clinic:s", "clinic:pathology", "clinic:s#renamed"])
 def test_cases_that_are_drawn_have_no_folds(spec: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"clinic:.* has a test side of its own"):
+    with pytest.raises(UserError, match=r"clinic:.* is divided already"):
         workup.train("outcome", cases=spec, folds=3, out=tmp_path / "r", **SMALL)
     assert not (tmp_path / "r").exists()
 

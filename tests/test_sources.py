@@ -229,8 +229,7 @@ def test_which_sources_came_undivided(spec: str) -> None:
     """Not those with an official test part, with tables made from the training side, or made."""
     source = open_source(spec)
     official = any(note.startswith("Official parts: ") for note in source.notes)
-    divided = official or spec.partition(":")[0] in {"clinic", "ddxplus"}
-    assert source.undivided != divided
+    assert source.undivided != (official or source.knowledge is not None)
 
 
 def test_a_source_of_files_refuses_what_is_not_there(spec: str, tmp_path: Path) -> None:

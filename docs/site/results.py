@@ -274,10 +274,22 @@ def _papers(beside: Path) -> str:
         others = sum(count for key, count in counts.items() if key not in VERDICTS)
         link = f"[{found['paper']}]({os.path.relpath(page, beside.parent)})"
         cells = [str(counts.get(key, 0)) for key in VERDICTS]
-        rows.append([link, found["scale"], str(sum(counts.values())), *cells, str(others)])
+        cells += [str(others), str(sum(map(_early, found["claims"])))]
+        rows.append([link, found["scale"], str(sum(counts.values())), *cells])
     if not rows:
         return "No paper has been decided yet."
-    return _markdown(["paper", "scale", "claims", *VERDICTS, NOT_RUN], rows, words=2)
+    early = "held or refuted while still learning"
+    headings = ["paper", "scale", "claims", *VERDICTS, NOT_RUN, early]
+    return _markdown(headings, rows, words=2)
+
+
+def _early(claim: Mapping[str, Any]) -> bool:
+    """Whether a paper's claim was held or refuted while half of its runs or more still rose."""
+    sure = claim["verdict"].partition(",")[0] in (Decision.HELD, Decision.REFUTED)
+    if claim["place"].startswith("ours") or not sure:
+        return False
+    still, of = map(sum, zip(*claim["rising"].values(), strict=True))
+    return of > 0 and 2 * still >= of
 
 
 def claims_page(found: Mapping[str, Any]) -> str:

@@ -421,8 +421,8 @@ def numbered(split: Split, name: str) -> int:
     if isinstance(split, int):
         return split
     raise UserError(
-        f"{name} has a test side of its own, so there are no folds of it: leave folds=… out, or "
-        "number the split, as in split=1"
+        f"{name} is divided already (by its makers, or for a model of its cases), so there are no "
+        "folds of it: leave folds=… out, or number the split, as in split=1"
     )
 
 

@@ -121,7 +121,9 @@ def named(
         raise UserError(
             f"{kind} '{name}': cannot import '{path}' ({error}); write package.module:attribute"
         ) from error
-    found = getattr(module, attribute, None) if attribute else module
+    if attribute and not hasattr(module, attribute):
+        raise UserError(f"{kind} '{name}': {path} has no '{attribute}'")
+    found = getattr(module, attribute) if attribute else module
     if missing := [part for part in parts if not hasattr(found, part)]:
         raise UserError(f"'{name}' is no {kind}: it lacks {', '.join(missing)}")
     return found

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 
+from workup.core.errors import UserError
 from workup.metrics import calibration, conformal, extra, measures, steps
 from workup.metrics.metric import ANY, BY, Metric, Where
 
@@ -49,4 +50,14 @@ def _everyday() -> Mapping[str, Metric]:
 
 @cache
 def _further() -> Mapping[str, Metric]:
-    return {each.name: each for name in extra.names() for each in extra.declared(name)}
+    """Those of the further measures. Raises UserError where two of one name differ."""
+    found: dict[str, Metric] = {}
+    for module in extra.names():
+        for each in extra.declared(module):
+            if {*filter(None, (found.get(each.name), _everyday().get(each.name)))} - {each}:
+                raise UserError(
+                    f"the measure '{module}' declares '{each.name}', which another one does "
+                    "already; give it another name"
+                )
+            found[each.name] = each
+    return found

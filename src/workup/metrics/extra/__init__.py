@@ -14,6 +14,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from inspect import isawaitable
+from numbers import Real
 from pkgutil import iter_modules
 from statistics import fmean
 from types import ModuleType
@@ -23,6 +25,7 @@ from workup.core.case import Case, Source
 from workup.core.episode import Ending, Episode
 from workup.core.errors import RolloutError, UserError, unknown
 from workup.core.ports import Environment, Model
+from workup.metrics import measures
 from workup.metrics.metric import BY, Metric
 
 Values = Mapping[str, float | None]
@@ -55,8 +58,8 @@ def open_measures(
 ) -> tuple[Measure, ...]:
     """The measures of these names, each with its option behind a colon ("kg:who").
 
-    Raises UserError; so does a measure whose values are not all declared. So do two of one module,
-    as "kg" and "kg:who": their values have the same names.
+    Raises UserError; so does a measure whose values are not all declared, or no numbers. So do two
+    of one module, as "kg" and "kg:who": their values have the same names.
     """
     made = []
     for number, spec in enumerate(specs):
@@ -81,11 +84,20 @@ def open_measures(
 
 
 def declared(name: str) -> Sequence[Metric]:
-    """What a measure declares of its values. Raises UserError."""
+    """What a measure declares of its values.
+
+    Raises UserError where it declares nothing, or otherwise what every evaluation has.
+    """
     module = _module(name)
     if not hasattr(module, "METRICS"):
         raise UserError(f"{module.__file__}: the measure has no METRICS; declare what it finds")
     found: Sequence[Metric] = module.METRICS
+    always = {each.name: each for each in measures.METRICS}
+    if taken := next((m.name for m in found if always.get(m.name, m) != m), ""):
+        raise UserError(
+            f"{module.__file__}: it declares '{taken}', which every evaluation has already; give "
+            "it another name"
+        )
     return found
 
 
@@ -93,11 +105,20 @@ def _declaring(spec: str, measure: Measure) -> Measure:
     """The measure, which raises UserError for a value that tables would know nothing of."""
     known = {metric.name for metric in declared(spec)}
 
+    file = _module(spec).__file__
+
     async def taken(episode: Episode, correct: bool) -> Values:
-        values = await measure(episode, correct)
+        found = measure(episode, correct)
+        if not isawaitable(found):
+            raise UserError(f"{file}: the measure is a plain function; write `async def`")
+        values = await found
+        for name, value in values.items():
+            if value is not None and not isinstance(value, Real):
+                told = f"a {type(value).__name__}; give a number, or None where it is undefined"
+                raise UserError(f"{file}: the measure's '{name}' is {told}")
         if others := sorted({name.partition(BY)[0] for name in values} - known):
             raise UserError(
-                f"{_module(spec).__file__}: the measure finds '{others[0]}', which METRICS does "
+                f"{file}: the measure finds '{others[0]}', which METRICS does "
                 f"not declare; add Metric('{others[0]}', …) to it"
             )
         return values

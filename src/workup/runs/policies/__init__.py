@@ -244,5 +244,9 @@ def _refuse_other_names(name: str, anchors: Collection[str] | None, why: Sequenc
     if near:
         raise UserError(f"no policy '{name}'. Did you mean '{near[0]}'?")
     if " " in name:  # only anchors have names with spaces
-        others = f"here play {', '.join(anchors)}" if anchors else "these cases have no model"
+        others = (
+            f"here play {', '.join(anchors)}"
+            if anchors
+            else ("these cases have no model of their own, so name an endpoint, a run or weights")
+        )
         raise UserError("; ".join((f"'{name}' does not play here", others, *why)))
