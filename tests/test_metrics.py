@@ -25,7 +25,7 @@ from workup.interop import exports
 from workup.interop.exports import material
 from workup.interop.exports.writing import export
 from workup.metrics import extra, known, measures
-from workup.metrics.metric import ANY, LAST, Metric, Where
+from workup.metrics.metric import ANY, COUNT, LAST, Metric, Where
 from workup.report.compare import compare, figures
 from workup.report.live import print_result
 from workup.report.page import build
@@ -176,6 +176,43 @@ def test_a_value_that_is_not_declared_is_refused(folder: Path, declared: str, to
     with pytest.raises(UserError, match=told) as error:
         taken()
     assert str(module) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("async def measure", "def measure", "is a plain function; write `async def`"),
+        ("float(len(texts[-1].split()))", '"many"', "'wordiness' is a str; give a number"),
+        ('"wordiness"', '"questions"', "declares 'questions', which every evaluation has"),
+    ],
+)
+def test_a_measure_that_would_break_an_evaluation_is_refused(
+    folder: Path, old: str, new: str, told: str
+) -> None:
+    (folder / "broken.py").write_text(NEW.replace(old, new))
+    source = open_source("clinic:xs")
+    episode = play(Script("<diagnose>flu</diagnose>"), open(source, Settings()), source.test[0])
+
+    def taken() -> None:
+        (measure,) = extra.open_measures(["broken"], source.test)
+        asyncio.run(measure(episode, False))  # type: ignore[arg-type]
+
+    with pytest.raises(UserError, match=told) as error:
+        taken()
+    assert "broken.py: " in str(error.value)
+
+
+def test_two_measures_that_find_figures_of_one_name_are_refused(folder: Path) -> None:
+    (folder / "first.py").write_text(NEW)
+    (folder / "second.py").write_text(NEW)
+    assert known.metric("wordiness").range == COUNT, "declared alike"
+    (folder / "second.py").write_text(
+        NEW.replace("range=COUNT", "range=ANY").replace("COUNT,", "ANY,")
+    )
+    sys.modules.pop(f"{extra.__name__}.second", None)
+    _forget()
+    with pytest.raises(UserError, match="'second' declares 'wordiness', which another one does"):
+        known.metric("wordiness")
 
 
 def every() -> list[Metric]:
