@@ -185,7 +185,7 @@ def test_every_room_has_its_floor_and_its_row() -> None:
     assert drawn
     assert layers
     floors = [re.findall(r"workup\.(\w+)", line) for line in layers[1].splitlines()]
-    assert [line[16:].split(" · ") for line in drawn[1].splitlines()] == floors
+    assert [line.strip().split(" · ") for line in drawn[1].splitlines()] == floors
     rows = set(re.findall(r"`workup\.(\w+)`", page))
     assert {room for floor in floors for room in floor} <= rows
 
