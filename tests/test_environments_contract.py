@@ -340,10 +340,8 @@ def test_one_from_outside_is_trained_in_and_evaluated(triage: str) -> None:
 def test_what_one_from_outside_can_be_told_is_checked(triage: str) -> None:
     for told, said in (
         ({"name": triage, "greting": "x"}, r"Did you mean 'environment\.greeting'"),
-        (
-            {"name": "triage:nothing"},
-            "'triage:nothing' is no environment: name a class that is der",
-        ),
+        ({"name": "triage:nothing"}, "environment 'triage:nothing': triage has no 'nothing'"),
+        ({"name": "triage:DIAGNOSE"}, "'triage:DIAGNOSE' is no environment: name a class that is"),
         ({"name": "triage:Mute"}, "'triage:Mute' is no environment: it lacks answer, stop"),
         ({"name": "triage:Alone"}, r"'triage:Alone': write __init__\(self, source, settings\)"),
         ({"name": "nowhere:environment"}, "cannot import 'nowhere'"),
@@ -362,6 +360,7 @@ def test_what_one_from_outside_can_be_told_is_checked(triage: str) -> None:
     ("name", "instead", "said"),
     [
         ("mute", "return 'Well?'", "Wrong.answer returned str, not Observation"),
+        ("plain", "", "Wrong.answer is a plain function: `async def` it"),
         ("lost", "return {}['fever']", "lost.py, line 5, in answer: KeyError: 'fever' (your own"),
     ],
 )
@@ -369,7 +368,8 @@ def test_a_fault_of_one_from_outside_is_told_as_its_own(
     name: str, instead: str, said: str, triage: str, call: Call
 ) -> None:
     text = "from triage import Triage\n\nclass Wrong(Triage):\n"
-    text += f"    async def answer(self, case, past, action):\n        {instead}\n"
+    kind = "async def" if instead else "def"
+    text += f"    {kind} answer(self, case, past, action):\n        {instead or 'return 1'}\n"
     Path(f"{name}.py").write_text(text)
     words = ["evaluate", "random doctor", f"environment={name}:Wrong", "--cases", "clinic:xs"]
     status, _, err = call(*words, "evaluation.cases=2", "--out", "run")

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from inspect import isawaitable
 from typing import Any, TypeVar
 
 from workup.core.case import Case
@@ -155,8 +156,10 @@ async def turn_after(case: Case, environment: Environment, past: Sequence[Turn],
     action = _returned(environment.read(act.completion.text), Action, environment, "read")
     if act.completion.truncated:
         return Turn(act.prompt_tokens, act.completion, action, Observation(done=True))
-    told = await environment.answer(case, past, action)
-    observation = _returned(told, Observation, environment, "answer")
+    answer = environment.answer(case, past, action)
+    if not isawaitable(answer):
+        raise UserError(f"{type(environment).__name__}.answer is a plain function: `async def` it")
+    observation = _returned(await answer, Observation, environment, "answer")
     return Turn(act.prompt_tokens, act.completion, action, observation)
 
 
