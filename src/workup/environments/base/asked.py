@@ -189,11 +189,6 @@ def _beginning(words: str, chinese: str = "") -> re.Pattern[str]:
 
 _TESTS = (Kind.LABORATORY, Kind.IMAGING, Kind.PROCEDURE)
 _SYMBOL = re.compile(r"\b[A-Z]{1,5}-?\d|\b[A-Z]{2,}\d?\b")  # CD20, CA-125, HER2, PSA
-# A word that makes another test of a test: a TSH receptor antibody is no TSH.
-_QUALIFIED = (
-    *("receptor", "related peptide", "clearance", "electrophoresis", "pylori", "aort"),
-    "breath test",
-)
 # A time that is over. "In the last year" is not: it ends today.
 _EARLIER = re.compile(
     r"(?<!the )(?<!this )\blast (?:year|month|summer|winter|spring|autumn|fall|season)\b"
@@ -246,7 +241,6 @@ _ABOUT = (
     ),
     (_beginning(r"white (?:blood )?(?:cell|count)|wbc\b"), _beginning(r"white\b|wbc|leu[ck]o")),
     (_beginning(r"red (?:blood )?(?:cell|count)|rbc\b"), _beginning(r"red\b|rbc|erythrocyt")),
-    *((_beginning(word), _beginning(word)) for word in _QUALIFIED),
     (re.compile("(?<![高低])血压"), re.compile("(?<![高低])血压")),
     (re.compile("(?<=[一-龥])CT"), re.compile("CT")),
     (re.compile("(?<=[一-龥])MR|磁共振"), re.compile("MR|磁共振")),
