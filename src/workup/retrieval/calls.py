@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import stamina
 
+from workup.core.addresses import plain_address
 from workup.core.errors import RolloutError, UserError
 from workup.roles.keys import learn, without_keys
 
@@ -61,17 +62,9 @@ class Caller:
     def __post_init__(self) -> None:
         place = re.sub("//.*@", "//…@", self.url)
         try:
-            parts = urlsplit(self.url)
-            sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            plain_address(self.url)
         except ValueError as error:
-            raise UserError(f"'{place}' is no http:// or https:// address: {error}") from error
-        if not sound:
-            raise UserError(f"'{place}' is no http:// or https:// address")
-        if parts.username or parts.password:
-            raise UserError(
-                f"the address of {parts.hostname} holds a user or password; only environment "
-                "variables may"
-            )
+            raise UserError(f"'{place}': {error}") from error
 
     def call(
         self,

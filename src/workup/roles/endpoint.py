@@ -16,12 +16,12 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
-from urllib.parse import urlsplit
 
 import anyio
 from aiolimiter import AsyncLimiter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from workup.core.addresses import plain_address
 from workup.core.errors import RolloutError, UserError
 from workup.core.ports import Reply, Request
 from workup.core.shapes import FrozenModel
@@ -114,15 +114,7 @@ class EndpointSettings(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _plain_url(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("no http:// or https:// address")
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise ValueError(
-                "an address with a user, a password or a query may hold a secret; only "
-                "api_key_env names one"
-            )
-        return url.rstrip("/")
+        return plain_address(url)
 
     @field_validator("api_key_env")
     @classmethod

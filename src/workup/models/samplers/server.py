@@ -13,10 +13,10 @@ import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from httpx2 import AsyncClient, ConnectError, HTTPError, Limits, Timeout
 
+from workup.core.addresses import plain_address
 from workup.core.errors import RolloutError, UserError, WorkupError
 from workup.core.ports import LivePolicy
 from workup.models.remote import COLDEST, Drawn, KnownModel, OwnLoop, RemotePolicy
@@ -208,11 +208,7 @@ def _address(given: str | None) -> str:
     if given is None:
         raise UserError(f"sampler=server needs sampler_address=http://HOST:PORT, of: {START}")
     try:
-        parts = urlsplit(given)
-        _ = parts.port  # raises ValueError for one that is none
-        whole = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        whole = False
-    if not whole or parts.username or parts.query or parts.fragment or " " in given:
-        raise UserError(f"sampler_address={given.split('@')[-1]} is no http://HOST:PORT")
-    return given.rstrip("/")
+        return plain_address(given)
+    except ValueError as error:
+        where = given.split("@")[-1]
+        raise UserError(f"sampler_address={where} is no http://HOST:PORT: {error}") from error
