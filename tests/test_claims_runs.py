@@ -19,7 +19,7 @@ from command_line import Call
 from rich.console import Console
 from waiting import until
 
-from workup.cli.claims import seconds
+from workup.cli.common import seconds
 from workup.core.errors import UserError
 from workup.core.statistics import Estimate
 from workup.runs import Run
@@ -267,12 +267,12 @@ def test_every_built_in_claim_is_listed(call: Call) -> None:
 
 
 def test_times_are_read() -> None:
-    assert [seconds(text) for text in (None, "90s", "30m", "2h", "1.5h", "2h10m")] == [
-        *(None, 90, 1800, 7200, 5400, 7800)
-    ]
-    for text in ("", "2", "h", "-1h", "0h", "1e3h", "2d", "10m2h", "2h 10"):
-        with pytest.raises(UserError):
-            seconds(text)
+    texts = ("90s", "30m", "2h", " 1.5h", "2h10m", "2d", "1w")
+    read = [seconds(text, "--budget") for text in texts]
+    assert read == [90, 1800, 7200, 5400, 7800, 172_800, 604_800]
+    for text in ("", "2", "h", "-1h", "0h", "1e3h", "2y", "1.h", "2h 10", "1m" * 6):
+        with pytest.raises(UserError, match=r"--budget .*write a time"):
+            seconds(text, "--budget")
 
 
 class Pretended(Queue):

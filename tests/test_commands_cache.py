@@ -130,7 +130,7 @@ def test_prune_takes_out_what_it_says(call: Call, filled: list[str]) -> None:
     ("words", "complaint"),
     [
         ([], "say what to take out"),
-        (["--older", "30"], "--older 30: a number and s, m, h, d or w"),
+        (["--older", "30"], "--older 30: write a time"),
         (["--larger", "2 giga"], "--larger 2 giga: a number and B, KB"),
         (["--role", "juge"], "Did you mean 'judge'?"),
         (["--model", "gpt"], "no model in "),

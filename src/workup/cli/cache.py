@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workup.cli.common import group
+from workup.cli.common import group, seconds
 from workup.core.errors import UserError, unknown
 from workup.core.text import several, unsteering
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from workup.roles.replies import CallCost, Replies
 
-UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 app = group("The answers of models in supporting roles, and their costs.")
 Folder = Annotated[
@@ -74,7 +73,7 @@ def prune(
             "say what to take out: --older 30d, --larger 2GB, --role NAME, --model NAME"
         )
     limit = None if larger is None else _size(larger)
-    which = upkeep.Which(role, model, _seconds(older) if older else 0.0)
+    which = upkeep.Which(role, model, seconds(older, "--older") if older else 0.0)
     with _opened(cache) as replies:
         count, taken = upkeep.prune(replies, which, limit, dry=dry)
     print(f"{'would take' if dry else 'took'} out {_answers(count)}, {size(taken)}")
@@ -257,13 +256,6 @@ def _run(name: str, replies: Replies) -> str:
         )
     shown = [_shown(run, replies.names()) for run in known]
     raise unknown("run in the ledger", name, shown, more="`workup cache costs` lists all")
-
-
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", text.strip())
-    if found is None:
-        raise UserError(f"--older {text}: a number and s, m, h, d or w, for example 30d")
-    return float(found[1]) * UNITS[found[2]]
 
 
 def _size(text: str) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from workup.cli import complete
+from workup.cli.common import seconds
 from workup.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ PaperName = Annotated[
         autocompletion=complete.papers,
     ),
 ]
-UNITS = (3600, 60, 1)  # seconds of an hour, a minute, a second
 
 
 def claims(
@@ -75,7 +74,8 @@ def claims(
     )
     if not plan.setups:
         raise UserError(f"{paper}: no claim can be run at --scale {scale}")
-    deciding = Deciding(plan, Queue(jobs or os.cpu_count() or 1, seconds(budget)), console)
+    limit = seconds(budget, "--budget") if budget else None
+    deciding = Deciding(plan, Queue(jobs or os.cpu_count() or 1, limit), console)
     if dry:
         deciding.foretell()
         return
@@ -86,19 +86,6 @@ def claims(
         raise
     found.show(console)
     console.print(f"page  {folder / 'claims.html'}", soft_wrap=True, markup=False)
-
-
-def seconds(text: str | None) -> float | None:
-    """The seconds of "90s", "30m", "1.5h" or "2h10m"; None for None. Raises UserError."""
-    if text is None:
-        return None
-    number = r"\d{1,6}(?:\.\d{1,3})?"
-    found = re.fullmatch(rf"(?:({number})h)?(?:({number})m)?(?:({number})s)?", text.strip())
-    parts = found.groups("0") if found else ()
-    total = sum(float(part) * unit for part, unit in zip(parts, UNITS, strict=False))
-    if not total:
-        raise UserError(f"--budget {text}: write a time, as in 90s, 30m or 2h10m")
-    return total
 
 
 def _settings(words: list[str] | tuple[str, ...]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -9,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from workup.cli import complete
+from workup.core.errors import UserError
 
 CASES = "SCHEME:REST, as in clinic:s or ddxplus:FOLDER (`workup sources` lists all)"
 Source = Annotated[str, typer.Argument(help=CASES, autocompletion=complete.sources)]
@@ -19,6 +21,18 @@ Endpoints = Annotated[
         help="a workup.yaml with the endpoints [default: the one in this folder, or your own]"
     ),
 ]
+
+
+UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}  # seconds of each
+_TIME = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?[smhdw]){1,5}")
+
+
+def seconds(text: str, option: str) -> float:
+    """The seconds of "90s", "1.5h", "2h10m" or "30d", as an option has them. Raises UserError."""
+    parts = re.findall(r"([\d.]+)(\w)", text) if _TIME.fullmatch(text.strip()) else []
+    if not (total := sum(float(number) * UNITS[unit] for number, unit in parts)):
+        raise UserError(f"{option} {text}: write a time, as in 90s, 2h10m or 30d")
+    return total
 
 
 def group(help: str) -> typer.Typer:
