@@ -202,7 +202,7 @@ def test_dry_shows_commands_and_hours(call: Call, tmp_path: Path) -> None:
         (["nowhere.yaml"], "nowhere.yaml: no such file"),
         (["craft", "--only", "crit-above-recal"], "Did you mean 'crit-above-recall'"),
         (["craft", "--scale", "huge"], "write tiny, small, paper"),
-        (["craft", "--budget", "2x"], "as in 90s, 30m or 2h"),
+        (["craft", "--budget", "2x"], "as in 90s, 2h10m or 30d"),
         (["craft", "seed=3"], "seed= is decided"),
         (["craft", "steps"], "no setting"),
     ],

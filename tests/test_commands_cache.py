@@ -107,7 +107,7 @@ def test_show_tells_one_request_and_its_answer(call: Call, filled: list[str]) ->
         "prompt_tokens: 100",
     ):
         assert line in out.splitlines()
-    assert out.endswith("[system]\n[be] strict\n\n[user]\n题 2\n\n[answer]\n\ufffd[31myes 2\n")
+    assert out.endswith("[system]\n[be] strict\n\n[user]\n题 2\n\n[answer]\n [31myes 2\n")
     assert "a key that begins with 'zz'" in told(call("show", "zz"))
 
 
