@@ -193,6 +193,73 @@ def test_a_further_name_is_the_diagnosis_to_the_exact_judge_too() -> None:
     assert not asyncio.run(ExactJudge().same("kidney stone", other))
 
 
+@pytest.mark.parametrize(
+    ("diagnosis", "answer"),
+    [
+        ("myocardial infarction", "Acute myocardial infarction (heart attack)"),
+        ("chronic obstructive pulmonary disease", "Acute exacerbation of COPD"),
+        (
+            "chronic obstructive pulmonary disease",
+            "Chronic obstructive pulmonary disease (COPD), severe exacerbation",
+        ),
+        ("asthma", "Asthma, acute severe attack"),
+        ("gout", "Gout flare"),
+        ("heart failure", "Acute decompensated heart failure (CHF)"),
+        ("influenza", "Influenza (flu)"),
+        ("Guillain-Barré syndrome", "Guillain Barre syndrome"),
+        ("Guillain-Barré syndrome", "Guillain-Barré syndrome (GBS)"),
+        ("deep vein thrombosis", "Left leg vein thrombosis"),
+        ("acute prostatitis", "Acute bacterial prostatitis"),
+        ("kidney stone", "Final diagnosis: kidney stones"),
+        ("diffuse large B-cell lymphoma", "Recurrent DLBCL"),
+    ],
+)
+def test_who_names_a_disease_of_the_clinic_as_people_do_is_right(
+    diagnosis: str, answer: str
+) -> None:
+    case = Case("w", "A man.", Truth(diagnosis))
+    assert asyncio.run(ExactJudge().same(answer, case))
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "answer"),
+    [
+        ("acute pericarditis", "Chronic pericarditis"),
+        ("acute appendicitis", "chronic appendicitis"),
+        ("spontaneous pneumothorax", "tension pneumothorax"),
+        ("spontaneous pneumothorax", "secondary spontaneous pneumothorax"),
+        ("hypothyroidism", "Congenital hypothyroidism"),
+        ("gout", "Pseudogout"),
+        ("asthma", "Asthma (COPD)"),
+        ("asthma", "Asthma and COPD"),
+        ("asthma", "Acute asthma?"),
+        ("asthma", "not an acute asthma attack"),
+        ("myocardial infarction", "Heart failure (MI)"),
+        ("myocardial infarction", "Old myocardial infarction"),
+        ("ischemic stroke", "Stroke"),  # of two diseases of the clinic
+        ("acute otitis media", "Chronic otitis media"),
+        ("pulmonary tuberculosis", "Latent tuberculosis"),
+        ("measles", "German measles (rubella)"),
+        ("influenza", "acute severe"),
+    ],
+)
+def test_another_disease_with_its_name_in_it_is_wrong(diagnosis: str, answer: str) -> None:
+    case = Case("w", "A man.", Truth(diagnosis))
+    assert not asyncio.run(ExactJudge().same(answer, case))
+
+
+def test_no_answer_is_two_diseases_of_the_clinic() -> None:
+    """Each name of one disease, with words of course beside it, is right for that one alone."""
+    judge = ExactJudge()
+    cases = {entry.name: Case("n", "A man.", Truth(entry.name)) for entry in ENTRIES}
+    for entry in ENTRIES:
+        for name in entry.names:
+            meant = {found.name for found in built_in().find(name)}
+            for other in ENTRIES[::7]:
+                said = asyncio.run(judge.same(f"Severe recurrent {name}", cases[other.name]))
+                assert said == (other.name in meant), (name, other.name)
+
+
 def test_further_names_are_of_one_meaning_and_new() -> None:
     """A name that stands twice would be read as the first; one of the tables' never."""
     catalogue, seen = built_in(), set[str]()

@@ -7,7 +7,9 @@ answer in other words is wrong to it.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
 from workup.cases.catalogue import (
     Catalogue,
@@ -54,12 +56,13 @@ class ExactJudge:
     """A `Judge` and an `Assessor[Named, Graded]` by names and codes (C-MIG CM-9).
 
     Right is the diagnosis, an alias or a code of it. A disease of the built-in clinic has further
-    names, such as "MI" (`cases/clinic/other_names.csv`). Partly right is a list with such an item,
-    or an ICD-10 code that begins with the true one or the other way round: K50 and K50.9 for
-    K50.90, but not K50.80. Compared too are names without a possessive s, an abbreviation in
-    brackets and a label ("Diagnosis: …"), and British spellings. A list that denies the right item,
-    or asks about it, is wrong. Names are compared in `workup.core.text.normalise` form, codes
-    whole and without their dots: J45.2 is J452, not J45.
+    names, such as "MI" (`cases/clinic/other_names.csv`). Another of its names may stand in brackets
+    ("measles (rubeola)"), and words of course, severity or side beside it ("acute MI"). Partly
+    right is a list with such an item, or an ICD-10 code that begins with the true one or the other
+    way round: K50 and K50.9 for K50.90, but not K50.80. Compared too are names without accents, a
+    possessive s, an abbreviation in brackets and a label ("Diagnosis: …"), and British spellings. A
+    list that denies the right item, or asks about it, is wrong. Names are compared in
+    `workup.core.text.normalise` form, codes whole and without their dots: J45.2 is J452, not J45.
     """
 
     async def same(self, answer: str, case: Case) -> bool:
@@ -82,7 +85,9 @@ _LABEL = re.compile(
     r"^\s*(?:\d{1,2}[.)]\s+|(?:(?:final|primary|main|working) )?diagnosis\s*[:：]\s*)",
     re.IGNORECASE,
 )
-_SHORT = re.compile(r"^(.*\S)\s*[(（]([^()（）]{1,12})[)）]\s*$", re.DOTALL)
+_BRACKETED = re.compile(r"\s*[(（]([^()（）]{1,12})[)）]")
+_ALSO = re.compile(r"^(.*\S)\s*[(（]([^()（）]{1,60})[)）]\s*$", re.DOTALL)
+_MARKS = re.compile("[\u0300-\u036f]")
 _POSSESSIVE = re.compile(r"['’]s\b")
 # British spellings: haemophilia, ischaemic, oedema, oesophagus, diarrhoea, paediatric, tumour.
 _BRITISH = (
@@ -92,10 +97,14 @@ _BRITISH = (
 
 
 def _plain(name: str) -> str:
-    """A name without a label or number before it, its abbreviation, possessives, in US spelling."""
-    name = _LABEL.sub("", name, count=1)
-    if (short := _SHORT.match(name)) and abbreviates(short[2], short[1]):
-        name = short[1]
+    """A name without a label or number before it, its abbreviation, possessives, in US spelling.
+
+    Letters have no accents: "Barré" is "Barre".
+    """
+    name = _MARKS.sub("", unicodedata.normalize("NFD", _LABEL.sub("", name, count=1)))
+    for found in reversed([*_BRACKETED.finditer(name)]):
+        if abbreviates(found[1], name[: found.start()]):
+            name = name[: found.start()] + name[found.end() :]
     name = _POSSESSIVE.sub("", name)
     for british, american in _BRITISH:
         name = british.sub(american, name)
@@ -109,7 +118,7 @@ def _same(answer: str, case: Case) -> bool:
         return True
     if any(same_name(_plain(answer), _plain(name)) for name in own):
         return True
-    if any(same_name(entry.name, truth.diagnosis) for entry in _one(built_in(), answer)):
+    if any(same_name(entry.name, truth.diagnosis) for entry in _asserted(answer)):
         return True
     code = _code(answer)
     return bool(code) and code in map(_code, truth.codes)
@@ -119,6 +128,41 @@ def _one(catalogue: Catalogue, answer: str) -> tuple[CatalogueEntry, ...]:
     """The diagnosis that an answer asserts by a further name of it; () for none and for several."""
     found = catalogue.stands_for(answer) if asserts(answer) else None
     return found if found and len(found) == 1 else ()
+
+
+# Words that leave a disease the same: "acute exacerbation of COPD". "Chronic" and "secondary" do
+# not: chronic pericarditis is no acute one.
+_HARMLESS_WORDS = (
+    "a an of on the with acute active attack bilateral case classic crisis decompensated disease "
+    "early episode exacerbation exacerbated flare headache infection initial left mild moderate "
+    "new onset persistent recurrent right ruptured severe sided symptomatic typical uncomplicated "
+    "unilateral worsening"
+)
+_HARMLESS = frozenset(_HARMLESS_WORDS.split())
+
+
+@lru_cache(maxsize=1 << 14)
+def _asserted(answer: str) -> tuple[CatalogueEntry, ...]:
+    """The disease of the built-in clinic that an answer asserts, by any name of it.
+
+    Another name may stand in brackets ("measles (rubeola)"), and words of course, severity or side
+    beside it. () for none and for several; several entries only of one name.
+    """
+    if not asserts(answer):
+        return ()
+    catalogue = built_in()
+
+    def called(name: str) -> tuple[CatalogueEntry, ...]:
+        return catalogue.find(name) or _one(catalogue, name)
+
+    def meant(name: str) -> tuple[CatalogueEntry, ...]:
+        return called(name) or called(core(name, lambda form: bool(called(form)), _HARMLESS))
+
+    plain = _plain(answer)
+    if also := _ALSO.match(plain):
+        before, inside = meant(also[1]), meant(also[2])
+        return before if before and before == inside else ()
+    return meant(plain)
 
 
 def _code(text: str) -> str:

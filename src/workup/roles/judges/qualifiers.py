@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import cache
 from pathlib import Path
 
@@ -38,11 +38,12 @@ _MARKED = frozenset(_MARKED_WORDS.split())
 _BRACKETED = re.compile(r"[(\[（]([^()\[\]（）]{1,20})[)\]）]")
 
 
-def core(term: str, known: Callable[[str], bool]) -> str:
+def core(term: str, known: Callable[[str], bool], harmless: Container[str] | None = None) -> str:
     """The longest known name in `term`, in normal form, if all the rest qualifies it; else "".
 
-    `known` says whether a normal form is a name. A term that denies, doubts or offers several names
-    has none (`workup.core.text.asserts`). The name stands in one piece.
+    `known` says whether a normal form is a name. With `harmless` no other words qualify. A term
+    that denies, doubts or offers several names has none (`workup.core.text.asserts`). The name
+    stands in one piece.
 
     >>> core("Glioblastoma (WHO grade 4)", lambda form: form == "glioblastoma")
     'glioblastoma'
@@ -60,6 +61,8 @@ def core(term: str, known: Callable[[str], bool]) -> str:
             name = " ".join(words[start : start + length])
             if known(name):
                 rest = [*words[:start], *words[start + length :]]
+                if harmless is not None:
+                    return name if all(word in harmless for word in rest) else ""
                 return name if _qualifies(rest, name, short) else ""
     return ""
 
