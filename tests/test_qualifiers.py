@@ -248,6 +248,14 @@ def test_another_disease_with_its_name_in_it_is_wrong(diagnosis: str, answer: st
     assert not asyncio.run(ExactJudge().same(answer, case))
 
 
+def test_a_long_answer_is_read_in_linear_time() -> None:
+    """Every bracket would be compared with all that stands before it."""
+    case = Case("w", "A man.", Truth("asthma"))
+    for text in ("a (b) " * 200_000, "(" * 500_000, "asthma " * 200_000):
+        assert not asyncio.run(ExactJudge().same(text, case))
+    assert not asyncio.run(ExactJudge().same(f"asthma{' ' * 300}(x)", case))
+
+
 def test_no_answer_is_two_diseases_of_the_clinic() -> None:
     """Each name of one disease, with words of course beside it, is right for that one alone."""
     judge = ExactJudge()

@@ -41,6 +41,9 @@ from workup.roles.judges.questions import (
     Worth,
 )
 
+LONGEST = 300
+"""Characters of an answer that may be a name with something beside it."""
+
 DIFFERENCE = 0.5
 """A marker tells two candidates apart if their P(positive) differ by at least this much."""
 
@@ -99,8 +102,11 @@ _BRITISH = (
 def _plain(name: str) -> str:
     """A name without a label or number before it, its abbreviation, possessives, in US spelling.
 
-    Letters have no accents: "Barré" is "Barre".
+    Letters have no accents: "Barré" is "Barre". A text of more than LONGEST characters is no name
+    and stays as it is.
     """
+    if len(name) > LONGEST:
+        return name
     name = _MARKS.sub("", unicodedata.normalize("NFD", _LABEL.sub("", name, count=1)))
     for found in reversed([*_BRACKETED.finditer(name)]):
         if abbreviates(found[1], name[: found.start()]):
@@ -148,7 +154,7 @@ def _asserted(answer: str) -> tuple[CatalogueEntry, ...]:
     Another name may stand in brackets ("measles (rubeola)"), and words of course, severity or side
     beside it. () for none and for several; several entries only of one name.
     """
-    if not asserts(answer):
+    if len(answer) > LONGEST or not asserts(answer):
         return ()
     catalogue = built_in()
 
