@@ -94,7 +94,7 @@ _MARKS = re.compile("[\u0300-\u036f]")
 _POSSESSIVE = re.compile(r"['’]s\b")
 # British spellings: haemophilia, ischaemic, oedema, oesophagus, diarrhoea, paediatric, tumour.
 _BRITISH = (
-    (re.compile(r"[ao]e(?=[mdc]|sth|soph|str|a)", re.IGNORECASE), "e"),
+    (re.compile(r"[ao]e(?=[mdc]|sth|str|a)|\boe(?=soph)", re.IGNORECASE), "e"),
     (re.compile(r"(?<=tum)our\b", re.IGNORECASE), "or"),
 )
 
@@ -124,7 +124,7 @@ def _same(answer: str, case: Case) -> bool:
         return True
     if any(same_name(_plain(answer), _plain(name)) for name in own):
         return True
-    if any(same_name(entry.name, truth.diagnosis) for entry in _asserted(answer)):
+    if not _asserted(answer).isdisjoint(_asserted(truth.diagnosis)):
         return True
     code = _code(answer)
     return bool(code) and code in map(_code, truth.codes)
@@ -148,14 +148,14 @@ _HARMLESS = frozenset(_HARMLESS_WORDS.split())
 
 
 @lru_cache(maxsize=1 << 14)
-def _asserted(answer: str) -> tuple[CatalogueEntry, ...]:
-    """The disease of the built-in clinic that an answer asserts, by any name of it.
+def _asserted(answer: str) -> frozenset[str]:
+    """The disease of the built-in clinic that a name asserts: the names of its entries.
 
     Another name may stand in brackets ("measles (rubeola)"), and words of course, severity or side
-    beside it. () for none and for several; several entries only of one name.
+    beside it. Empty for none and for several; several entries have one name.
     """
     if len(answer) > LONGEST or not asserts(answer):
-        return ()
+        return frozenset()
     catalogue = built_in()
 
     def called(name: str) -> tuple[CatalogueEntry, ...]:
@@ -164,11 +164,11 @@ def _asserted(answer: str) -> tuple[CatalogueEntry, ...]:
     def meant(name: str) -> tuple[CatalogueEntry, ...]:
         return called(name) or called(core(name, lambda form: bool(called(form)), _HARMLESS))
 
-    plain = _plain(answer)
-    if also := _ALSO.match(plain):
-        before, inside = meant(also[1]), meant(also[2])
-        return before if before and before == inside else ()
-    return meant(plain)
+    for name in (answer, _plain(answer)):
+        if found := meant(name):
+            return frozenset(entry.name for entry in found)
+    before, inside = map(meant, also.groups()) if (also := _ALSO.match(name)) else ((), ())
+    return frozenset(entry.name for entry in before if before == inside)
 
 
 def _code(text: str) -> str:
