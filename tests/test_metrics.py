@@ -183,6 +183,8 @@ def test_a_value_that_is_not_declared_is_refused(folder: Path, declared: str, to
     [
         ("async def measure", "def measure", "is a plain function; write `async def`"),
         ("float(len(texts[-1].split()))", '"many"', "'wordiness' is a str; give a number"),
+        ("def open(option, cases, models)", "def open(option)", r"write open\(option, cases, mod"),
+        ("def open(", "def opened(", r"write open\(option, cases, models\)"),
         ('"wordiness"', '"questions"', "declares 'questions', which every evaluation has"),
     ],
 )

@@ -123,6 +123,11 @@ def test_every_engine_has_what_the_port_asks_for(name: str, tmp_path: Path) -> N
         ({"engine": "far_sampler:sampler"}, "is no engine: it lacks refuse, processes"),
         ({"sampler": "locl"}, "no sampler 'locl'. Did you mean 'local'"),
         ({"sampler": "counting_engine:engine"}, "is no sampler: it lacks follow"),
+        (
+            {"sampler": "far_sampler:nothing"},
+            "sampler 'far_sampler:nothing': far_sampler has no 'n",
+        ),
+        ({"sampler": "unready:Sampler"}, "is a class, and its open needs an object: name one"),
     ],
 )
 def test_a_mistyped_engine_or_sampler_is_one_line(

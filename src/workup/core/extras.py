@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
+from inspect import getattr_static, isfunction
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,9 @@ def named(
     if attribute and not hasattr(module, attribute):
         raise UserError(f"{kind} '{name}': {path} has no '{attribute}'")
     found = getattr(module, attribute) if attribute else module
+    for part in parts if isinstance(found, type) else ():
+        if isfunction(getattr_static(found, part, None)):
+            raise UserError(f"{kind} '{name}' is a class, and its {part} needs an object: name one")
     if missing := [part for part in parts if not hasattr(found, part)]:
         raise UserError(f"'{name}' is no {kind}: it lacks {', '.join(missing)}")
     return found

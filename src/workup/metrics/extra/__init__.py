@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from inspect import isawaitable
+from inspect import isawaitable, signature
 from numbers import Real
 from pkgutil import iter_modules
 from statistics import fmean
@@ -77,10 +77,21 @@ def open_measures(
                 )
             measure = module.open_in(option, world)
         else:
-            opener: Opener = module.open
-            measure = opener(option, cases, models or {})
+            measure = _opener(module)(option, cases, models or {})
         made.append(_declaring(spec, measure))
     return tuple(made)
+
+
+def _opener(module: ModuleType) -> Opener:
+    """Its `open`. Raises UserError where there is none that can be called as `Opener` says."""
+    found: Opener | None = getattr(module, "open", None)
+    try:
+        if found is not None:
+            signature(found).bind("", (), {})
+            return found
+    except TypeError:  # it takes other arguments
+        pass
+    raise UserError(f"{module.__file__}: write open(option, cases, models)")
 
 
 def declared(name: str) -> Sequence[Metric]:
