@@ -118,7 +118,7 @@ def test_screen_shows_progress_and_leaves_one_summary_per_stage(
         for step in range(1, 31):
             live.step({**STEP, "step": step, "reward": step / 60})
     text = stream.getvalue()
-    assert "✓ warm start  1/1 steps in 0:00" in text
+    assert "✓ warm start  1/1 step in 0:00" in text
     assert "loss 0.34" in text
     assert "■ craft  30/40 steps" in text, "a stage that was cut short is not ticked off"
     assert "▁" in text

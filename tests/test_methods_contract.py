@@ -217,7 +217,7 @@ def test_methods_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.syspath_prepend(str(tmp_path))
     assert methods.load("sixth:method").summary == "mine"
     for wrong, why in (
-        ("sixth:methd", "is no method"),
+        ("sixth:methd", "method 'sixth:methd': sixth has no 'methd'"),
         ("seventh:method", "cannot import 'seventh'"),
         (":method", "cannot import ''"),
         ("sixth:replace", "is no method: it lacks paper"),

@@ -69,9 +69,8 @@ def claims(
         raise UserError(f"--scale {scale}: write {', '.join(known.SCALES)}")
     folder = out or Path("runs") / "claims" / f"{Path(paper).stem}-{scale}"
     whole, more = known.read(paper), tuple(_settings(words or ()))
-    plan = ClaimsPlan(
-        *(whole, scale, folder, seeds, first, most, more), whole.chosen(only) if only else ()
-    )
+    chosen = whole.chosen(only) if only else ()
+    plan = ClaimsPlan(whole, scale, folder, seeds, first, most, more, chosen)
     if not plan.setups:
         raise UserError(f"{paper}: no claim can be run at --scale {scale}")
     limit = seconds(budget, "--budget") if budget else None
