@@ -214,7 +214,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--seeds", type=int, nargs="+", default=[100])
     parser.add_argument("--jobs", type=int, default=1, help="runs at once")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     methods = [word for word in arguments.words if "=" not in word]
     more = [word for word in arguments.words if "=" in word]
     if not methods:

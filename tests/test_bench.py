@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -49,6 +50,20 @@ def test_the_set_ups_of_the_learning_curves_are_of_methods_that_exist(
         values = settings.read(words, None) | {"method": method, "cases": cases}
         assert build(Settings, values).steps == 2
         assert methods_of.load(method)
+
+
+def test_settings_may_stand_behind_the_options_as_its_help_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHES[0].parent.parent))
+    learning = import_module("bench.learning")
+    asked: list[object] = []
+    monkeypatch.setattr(learning.Queue, "run", lambda self, jobs, told: asked.extend(jobs))
+    words = ["craft", "--out", str(tmp_path), "--seeds", "1", "2", "--jobs", "2", "steps=3"]
+    monkeypatch.setattr(sys, "argv", ["learning", *words])
+    learning.main()
+    assert [job.out.name for job in asked] == ["craft-1", "craft-2"]  # type: ignore[attr-defined]
+    assert all("steps=3" in job.words for job in asked)  # type: ignore[attr-defined]
 
 
 def test_a_window_of_a_learning_curve_is_a_mean_and_its_time_begins_with_reinforcement(
