@@ -139,6 +139,18 @@ def test_what_record_and_base_know_is_answered_beside_a_disease() -> None:
     assert model.asked == 0
 
 
+def test_a_known_name_within_a_word_hides_no_disease() -> None:
+    """The known "ER" also stands within the capitals of "MERKEL"."""
+    simulator = ExamSimulator(OWN, model=Told())
+    for order in (
+        "MERKEL CELL CARCINOMA, ER",
+        "ER: MERKEL CELL CARCINOMA",
+        "ER (MERKEL CELL CARCINOMA)",
+    ):
+        assert simulator.refuses(BRAIN, order), order
+    assert not simulator.refuses(BRAIN, "ER")
+
+
 def test_an_examination_whose_name_holds_a_disease_is_an_examination() -> None:
     """The name is the record's or the base's own, whoever the patient is."""
     fact = Fact("t2", "influenza A antigen", "influenza A antigen: detected.", Kind.LABORATORY)

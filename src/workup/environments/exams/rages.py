@@ -7,6 +7,7 @@ disease, else a language model writes it. docs/rages.md says what each source is
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -249,13 +250,15 @@ class ExamSimulator:
         return examinations_of(order, known)
 
     def names_disease(self, case: Case, order: str, named: Sequence[Named]) -> bool:
-        """Whether the order names a disease beside the known examinations of those `named` in it.
+        """Whether a disease is named in what is left of the order without its known examinations.
 
-        All else of it counts, also a heading and a bracket, which name no examination.
+        `named` are the order's examinations. A heading and brackets are left too: of "GFAP
+        (glioma)" the bracket is.
         """
         rest = " ".join(order[:LONGEST].split())
         for each in named:
-            rest = rest.replace(each.name, " ", 1) if each.known else rest
+            if each.known:  # as a whole word: the ER of "germ cell tumor, ER" is not in "germ"
+                rest = re.sub(rf"(?<!\w){re.escape(each.name)}(?!\w)", " ", rest, count=1)
         return bool(rest.strip()) and self._diseases.within(case, rest)
 
     def _once(
