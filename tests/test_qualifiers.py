@@ -249,6 +249,12 @@ def test_another_disease_with_its_name_in_it_is_wrong(diagnosis: str, answer: st
     assert not asyncio.run(ExactJudge().same(answer, case))
 
 
+def test_a_code_that_several_diseases_of_the_clinic_have_names_none_of_them() -> None:
+    case = Case("w", "A man.", Truth("lung adenocarcinoma"))  # of a source without codes
+    assert len(built_in().find("C34.90")) > 1
+    assert not asyncio.run(ExactJudge().same("C34.90", case))
+
+
 def test_a_long_answer_is_read_in_linear_time() -> None:
     """Every bracket would be compared with all that stands before it."""
     case = Case("w", "A man.", Truth("asthma"))

@@ -26,7 +26,7 @@ from workup.core.case import Source
 from workup.core.errors import UserError, unknown
 from workup.core.mapping import load, refuse_filled
 from workup.core.ports import Environment
-from workup.core.shapes import ClosedModel, FrozenModel, siblings
+from workup.core.shapes import ClosedModel, FrozenModel, checked, siblings
 from workup.core.stages import Method
 from workup.engines.settings import EngineSettings
 from workup.methods import EXACT_GAIN
@@ -178,17 +178,16 @@ class SupportSettings(FrozenModel):
         return self._standing
 
 
-def _sampler(value: Any) -> Any:
+def _refuse_no_sampler(name: str) -> None:
     """Raises UserError for a name that is no sampler's: an endpoint would not ask for it."""
-    if isinstance(value, str) and ":" not in value and value not in samplers.names():
-        raise unknown("sampler", value, samplers.names(), more="or package.module:attribute")
-    return value
+    if ":" not in name and name not in samplers.names():
+        raise unknown("sampler", name, samplers.names(), more="or package.module:attribute")
 
 
 class SamplerSettings(FrozenModel):
     """Who draws completions from weights, and how."""
 
-    sampler: Annotated[str, BeforeValidator(_sampler)] = Field(
+    sampler: Annotated[str, checked(_refuse_no_sampler)] = Field(
         "local",
         description="who draws completions from weights: local, vllm, server, or "
         "package.module:attribute",

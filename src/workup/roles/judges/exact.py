@@ -152,9 +152,9 @@ def _asserted(answer: str) -> frozenset[str]:
     """The disease of the built-in clinic that a name asserts: the names of its entries.
 
     Another name may stand in brackets ("measles (rubeola)"), and words of course, severity or side
-    beside it. Empty for none and for several; several entries have one name.
+    beside it. Empty for none, for several and for a code, which several may have.
     """
-    if len(answer) > LONGEST or not asserts(answer):
+    if len(answer) > LONGEST or compact(answer) or not asserts(answer):
         return frozenset()
     catalogue = built_in()
 
@@ -274,8 +274,9 @@ class ExactRanking:
         return self._without_entry(candidate, case)
 
     def _without_entry(self, candidate: str, case: Case) -> CandidateStanding:
-        group = self.catalogue.stands_for(candidate) or self.catalogue.around(candidate)
-        if not group and self.catalogue.stands_for(candidate) is None:
+        further = self.catalogue.stands_for(candidate)
+        group = further or self.catalogue.around(candidate)
+        if not group and further is None:
             return CandidateStanding.NONEXISTENT
         return CandidateStanding.VAGUE if self._mirrors(group, case) else CandidateStanding.OTHER
 
