@@ -360,7 +360,7 @@ def test_what_one_from_outside_can_be_told_is_checked(triage: str) -> None:
     ("name", "instead", "said"),
     [
         ("mute", "return 'Well?'", "Wrong.answer returned str, not Observation"),
-        ("plain", "", "Wrong.answer is a plain function: `async def` it"),
+        ("not_async", "", "Wrong.answer is a plain function: `async def` it"),
         ("lost", "return {}['fever']", "lost.py, line 5, in answer: KeyError: 'fever' (your own"),
     ],
 )
