@@ -160,6 +160,53 @@ def test_of_two_named_items_the_longer_wins_and_a_tie_is_asked_back() -> None:
         assert names in seen.messages[0].content
 
 
+@pytest.mark.parametrize(
+    ("request_", "items"),
+    [
+        ("CBC with diff, please", ("white cell count", "hemoglobin", "platelet count")),
+        ("Check the vitals.", ("fever", "rapid pulse", "low blood pressure")),
+        ("CT abdomen and pelvis with contrast", ("pancreas CT", "colon CT", "adrenal CT")),
+        ("BMP", ("serum glucose", "serum creatinine", "serum sodium", "serum potassium")),
+        ("What is his blood pressure?", ("low blood pressure", "raised blood pressure")),
+    ],
+)
+def test_a_panel_is_asked_back_where_a_clinic_has_several_of_it(
+    request_: str, items: tuple[str, ...]
+) -> None:
+    world = Consultation(FULL.items, FULL.diagnoses)
+    seen = ask(request_, world)
+    assert (seen.item, seen.evidence, seen.understood) == ("", (), False)
+    assert all(item in seen.messages[0].content for item in items)
+    alone = [item for item in FULL.items if item.name not in items[1:]]
+    once = Consultation([item for item in alone if item.name == items[0]], FULL.diagnoses)
+    assert ask(request_, once).item == items[0]
+
+
+@pytest.mark.parametrize(
+    ("request_", "item"),
+    [
+        ("Does it burn when you go?", "painful urination"),
+        ("Have you been more thirsty than usual?", "excessive thirst"),
+        ("Is one leg bigger than the other?", "calf swelling"),
+        ("Are your periods regular?", "missed period"),
+        ("Does the belly hurt when I press and let go?", "rebound tenderness"),
+        ("blood pressure in both arms", "unequal arm pressures"),
+        ("vital capacity", "lung function test"),
+        ("CTPA", "pulmonary artery CT"),
+        ("Lyme titer", "Borrelia antibody"),
+        ("PFTs", "lung function test"),
+        ("Na+", "serum sodium"),
+        ("urine Na", ""),
+        ("gag reflex", ""),
+        ("pulses in the feet", ""),
+        ("Do you take blood pressure medication?", ""),
+        ("weakness on one side of the face", "facial droop"),
+    ],
+)
+def test_everyday_words_mean_their_item_in_the_full_clinic(request_: str, item: str) -> None:
+    assert ask(request_, Consultation(FULL.items, FULL.diagnoses)).item == item
+
+
 def test_a_tie_of_free_facts_is_asked_back_without_a_word_on_what_is_recorded() -> None:
     world, facts = Consultation(()), (Fact("1", "fever", "Hot."), Fact("2", "cough", "Coughs."))
     case = Case("x", "A man.", Truth("flu", facts=facts))

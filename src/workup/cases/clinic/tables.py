@@ -13,6 +13,8 @@ plausible numbers: a test bench, not medicine. tests/test_clinic.py checks what 
   (empty: never). `parent` is the finding without which this one cannot be present; its
   probabilities hold given the parent. `sex` limits the finding to one sex. `synonyms` are what
   people call it besides.
+- panels: names that several findings have in common, as "complete blood count". Who asks by one is
+  told which findings it can mean. In a clinic that has one of them alone, it means that one.
 - likelihoods: P(finding | disease). A row that names a variant overrides the disease's own row.
 - `subset` is the smallest clinic that a disease or finding belongs to. A larger clinic contains
   the smaller ones.
@@ -205,6 +207,7 @@ def clinic_tables() -> Tables:
         )
         for row in rows("diseases.csv")
     )
+    panels = [(parts(row["names"]), parts(row["findings"])) for row in rows("panels.csv")]
     findings = (
         ClinicFinding(
             name=row["name"],
@@ -220,7 +223,10 @@ def clinic_tables() -> Tables:
             sex=row["sex"],
             cost=float(row["cost"]),
             subset=row["subset"],
-            synonyms=parts(row["synonyms"]),
+            synonyms=(
+                *parts(row["synonyms"]),
+                *(name for names, members in panels if row["name"] in members for name in names),
+            ),
         )
         for row in rows("findings.csv")
     )
