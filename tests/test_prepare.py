@@ -875,3 +875,18 @@ def test_replaying_asks_nobody(tmp_path: Path, typed: Callable[..., None]) -> No
         typed(*words, "--out", "two.jsonl", "--replay")
         assert len(server.asked) == 3
     assert (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "two.jsonl").read_bytes()
+
+
+def test_a_long_failure_is_told_whole_and_cut_between_two_words() -> None:
+    words = [f"word{place}" for place in range(60)]
+    report, private = (
+        Report("extract", "m", "1", {}, "", "cases.jsonl", 1, hidden) for hidden in (False, True)
+    )
+    report.fail("case 7", " ".join(words))
+    report.fail("case 8", "short")
+    (_, (what, count, example), (short, _, alone)) = report.rows()
+    told = f"{what} {example}".replace(" … case 7: … ", " ").removeprefix("failed: ")
+    assert (told.split(), count) == (words, 1)
+    assert (short, alone) == ("failed: short", "case 8")
+    private.fail("case 7", " ".join(words))
+    assert private.rows()[1:] == [("failed: the model failed", 1, "case 7")]

@@ -63,8 +63,8 @@ class Report:
 
     def fail(self, id: str, reason: str) -> None:
         """Counts a case that failed."""
-        head = "the model failed" if self.private else reason[:_HEAD]
-        self.failed.setdefault(head, Reason()).add(id, "" if self.private else reason[_HEAD:])
+        head, rest = ("the model failed", "") if self.private else _parted(reason)
+        self.failed.setdefault(head, Reason()).add(id, rest)
 
     @property
     def complete(self) -> bool:
@@ -94,3 +94,12 @@ class Report:
             )
             rows.append((f"{what}: {name}", reason.count, "; ".join(examples)))
         return rows
+
+
+def _parted(reason: str) -> tuple[str, str]:
+    """What tells a failure from others, and the rest of its words; cut between two words."""
+    if len(reason) <= _HEAD:
+        return reason, ""
+    cut = reason.rfind(" ", _HEAD // 2, _HEAD)
+    cut = _HEAD if cut < 0 else cut
+    return f"{reason[:cut]} …", f"… {reason[cut:].lstrip()}"

@@ -330,7 +330,7 @@ def _show_regression(console: Console, found: Regression) -> None:
 
 def _effects(found: Regression) -> Sheet:
     return Sheet(
-        ("log odds of being right", "coefficient (error)", "p", "CRAFT, Table 2", "p"),
+        ("log odds of being right", "coefficient (error)", "p", "CRAFT, Table 2", "its p"),
         regression.rows(found),
         REGRESSION,
         "; ".join((f"{found.rests_on}, standard errors clustered by case", *found.notes)),
