@@ -91,6 +91,16 @@ def test_the_direction_decides(ours: float, theirs: float, lower: bool, verdict:
     assert found.verdict.startswith(verdict)
 
 
+def test_a_difference_far_below_the_papers_is_called_so() -> None:
+    every = runs(0.7, 0.7)
+    assert finding(claim(margin=0.01), every).verdict.startswith("undecided")
+    told = finding(claim(margin=0.01, reported=0.3), every)
+    assert told.verdict == "smaller than in the paper"
+    assert finding(claim(margin=0.01, reported=0.3), runs(0.9, 0.6)).verdict == "held"
+    lower = finding(claim(margin=0.01, reported=0.3, lower=True), every)
+    assert lower.verdict == "smaller than in the paper"
+
+
 @pytest.mark.parametrize(
     ("risen", "verdict"), [(0.0, "could not show it"), (0.3, "equal within the margin")]
 )

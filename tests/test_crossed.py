@@ -416,6 +416,30 @@ def test_equality_is_two_one_sided_tests() -> None:
     assert decide(found, half * 0.999).decision is Decision.UNDECIDED
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_undecided_direction_can_be_smaller_than_what_the_paper_reports(sign: int) -> None:
+    """At the edge of the 90 % interval on the claim's side, whichever that is."""
+    found = crossed_of(sign * 0.01, 0.03**2, 0.004**2)
+    edge = 0.01 + student.ppf(0.95, found.df) * found.se
+    assert str(decide(found, 0.02, sign, edge * 1.001)) == "smaller than in the paper"
+    for reported in (edge * 0.999, None):
+        assert decide(found, 0.02, sign, reported).decision is Decision.UNDECIDED
+    other = crossed_of(-sign * 0.01, 0.03**2, 0.004**2)
+    assert decide(other, 0.02, sign, edge * 0.999).decision is Decision.SMALLER
+    clear = crossed_of(sign * 0.05, 0.01**2, 0.004**2)
+    assert decide(clear, 0.02, sign, 0.5).decision is Decision.HELD, "a direction says more"
+
+
+def test_what_is_as_large_as_in_the_paper_is_seldom_called_smaller() -> None:
+    """Simulated: the true difference is the paper's; one test at 5 %."""
+    rng = np.random.default_rng(8)
+    told = [
+        decide(of_table(table(normal(rng, 8, 100, 0.05, 0.4, 0.4) + 0.03), [8]), 0.0, 1, 0.03)
+        for _ in range(2_000)
+    ]
+    assert [each.decision for each in told].count(Decision.SMALLER) <= 0.06 * len(told)
+
+
 def test_figures_without_variation_are_decided() -> None:
     same = np.zeros((3, 20))
     assert decide(crossed_difference(parts(same), parts(same)), 0.02).decision is Decision.EQUAL

@@ -466,6 +466,7 @@ class Decision(StrEnum):
     HELD = "held"
     REFUTED = "refuted"
     EQUAL = "equal within the margin"
+    SMALLER = "smaller than in the paper"
     UNDECIDED = "undecided"
 
 
@@ -498,17 +499,19 @@ class Decided:
         return f"{self.decision}{but}"
 
 
-def decide(found: Crossed, margin: float, sign: int = 1) -> Decided:
+def decide(found: Crossed, margin: float, sign: int = 1, reported: float | None = None) -> Decided:
     """What the difference `found` says of the claim that it is above 0 (`sign` 1) or below (−1).
 
     Held: the 95 % interval is on the claim's side of 0. Refuted: it is on the other side. Equal
     within the margin: the 90 % interval lies within ± `margin`, which is two one-sided tests at 5 %
     each (Schuirmann 1987). A direction comes first: a difference that is clear and small is held,
-    or refuted, with its size, which says more than that it is small. Else it is undecided; the
-    seeds that it needs make the larger of the margin and the figure itself detectable with power
-    .8. Differences that are all 0 are equal. Those that are all alike in several seeds have no
-    interval: they have a direction above the margin, and are equal within it. What has no interval
-    otherwise is undecided.
+    or refuted, with its size, which says more than that it is small. Smaller than in the paper: the
+    90 % interval ends below `reported`, the paper's difference on the claim's side (≥ 0), which is
+    one of these tests; its direction stays open. Else it is undecided; the seeds that it needs make
+    the larger of the margin and the figure itself detectable with power .8. Differences that are
+    all 0 are equal. Those that are all alike in several seeds have no interval: they have a
+    direction above the margin, and are equal within it. What has no interval otherwise is
+    undecided.
     """
     if math.isnan(found.low):
         return _without_interval(found, margin, sign)
@@ -520,6 +523,8 @@ def decide(found: Crossed, margin: float, sign: int = 1) -> Decided:
         return Decided(_direction(found.low, sign), within_margin)
     if within_margin:
         return Decided(Decision.EQUAL, True)
+    if reported is not None and (high if sign > 0 else -low) < reported:
+        return Decided(Decision.SMALLER, False)
     target = max(abs(found.mean), margin)
     if not (found.covers_seeds and found.se > 0 and target > 0):
         return Decided(Decision.UNDECIDED, False)

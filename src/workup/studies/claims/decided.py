@@ -227,7 +227,7 @@ def finding(claim: Claim, runs: Iterable[Ended], untried: Untried | None = None)
         arm: [arms[arm][seed] for seed in seeds if seed in arms[arm]] for arm, _ in claim.compared
     }
     rising = {arm: counted(own) for arm, own in compared.items()}
-    decided = str(decide(found, claim.margin, -1 if claim.lower else 1))
+    decided = str(decide(found, claim.margin, -1 if claim.lower else 1, claim.comparable))
     if found.seeds < FEWEST:  # as in `enough`
         decided = f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds"
     ours, theirs = (_level(side) for side in sides)

@@ -349,7 +349,7 @@ def forest(found: Sequence[ClaimFinding]) -> Drawing | None:
     return Drawing("Claims", [ax], [Key(name, COLOURS[look], "●") for look, name in LOOKS.items()])
 
 
-LOOKS = {"s2": "held", "s1": "refuted", "muted": "equal, or undecided"}
+LOOKS = {"s2": "held", "s1": "refuted", "muted": "no direction"}
 
 
 def colour(found: ClaimFinding) -> str:
