@@ -26,6 +26,8 @@ myst_heading_anchors = 4
 suppress_warnings = ["misc.highlighting_failure"]  # examples are shortened with "…"
 highlight_language = "text"
 html_theme = "furo"
+html_static_path = ["style"]
+html_css_files = ["tables.css"]
 html_show_copyright = False
 html_copy_source = False
 

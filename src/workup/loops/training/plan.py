@@ -201,10 +201,10 @@ class Plan(Frame):
             )
         if self.teacher is not None and self.warms:
             teacher, share = self.settings.sft.teacher, self.settings.sft.teacher_share
-            often = f" in {share:.0%} of its encounters" if share < 1 else ""
+            often = f", in {100 * share:.0f} % of its encounters," if share < 1 else ""
             yield (
                 f"sft.teacher={teacher}: the warm start imitates{often} a doctor who knows the "
-                "model of the cases, which the method's own does not."
+                "model of the cases. The method's own teacher does not know it."
             )
 
     @property
