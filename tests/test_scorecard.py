@@ -279,6 +279,13 @@ def test_what_is_said_of_remembering_says_what_was_measured(
     assert said in " ".join(card.short(doctor))
 
 
+@pytest.mark.parametrize(("cases", "few"), [(29, True), (30, False)])
+def test_few_cases_are_told_first(cases: int, few: bool, tmp_path: Path) -> None:
+    card, doctor = made_card({"named": [1] * cases, "renamed": [1] * 4}, tmp_path)
+    said = [each for each in card.short(doctor) if "only large differences" in each]
+    assert said == [f"At most {cases} cases a station: only large differences can show."] * few
+
+
 def test_failed_episodes_are_in_no_other_figure(tmp_path: Path) -> None:
     card, _ = made_card({"named": [1, 0, None, None, None], "renamed": [1]}, tmp_path)
     (form,) = (part for part in card.parts() if part.title == "Form")

@@ -16,6 +16,7 @@ from typing import Any
 
 from workup.core.episode import Ending
 from workup.core.statistics import SHARE, Estimate, interval, macro
+from workup.core.text import several
 from workup.metrics.calibration import BRIER, ECE, LOG_SCORE
 from workup.metrics.conformal import threshold
 from workup.metrics.known import metric
@@ -33,6 +34,7 @@ from workup.runs.words import DASH, plus_minus, share
 ALPHA, LEAST = 0.1, 9  # 1 − the promised coverage; calibration cases that promise anything
 READ_ALL = "full information"  # the anchor that no doctor can reach by asking
 RENAMED = "renamed"
+FEW = 30  # cases of a station, below which the first thing to know is how few they are
 LEFT_OUT = "left out"  # how the notes on stations begin that were not played
 SHOWN = (("worst", 3), ("typical", 4), ("best", 3))
 
@@ -262,6 +264,11 @@ class Scorecard:
                 own, low = doctor.outcomes[station], lowest.outcomes[station]
                 ahead.append(difference(own, low, "accuracy", doctor.seed).low > 0)
         told = []
+        most = max((len({o.case_id for o in each}) for each in doctor.outcomes.values()), default=0)
+        if 0 < most < FEW:
+            told.append(
+                f"At most {several(most, 'case')} a station: only large differences can show."
+            )
         if ahead:
             told.append(f"Above the lowest reference at {sum(ahead)} of {len(ahead)} stations.")
         for each in self.table.benchmarks:
