@@ -119,7 +119,9 @@ def test_a_mark_becomes_a_table_and_the_text_around_stays(results: ModuleType, k
     assert "| **trained** | **.66 ±.03** | **6.5** |" in text
     assert "| random doctor | .50 ±.03 | – |" in text
     assert "1,000 patients, seeds 0, 1; measured 2026-01-02 on A, commit abcdef012." in text
-    assert "| [Toy](docs/results/claims-toy.md) | tiny | 4 | 2 | 0 | 0 | 0 | 1 | 0 | 1 | 0 |" in text
+    assert (
+        "| [Toy](docs/results/claims-toy.md) | tiny | 4 | 2 | 0 | 0 | 0 | 1 | 0 | 1 | 0 |" in text
+    )
     assert text.endswith("<!-- end of result -->\nAfter\n")
     page.write_text(text)
     assert results.written()[page] == text
