@@ -169,7 +169,7 @@ def hospital(body: dict[str, Any]) -> str:
     if body["model"] == "doctor":
         asking = len(body["messages"]) <= 2
         return (
-            "<examine>heart rate</examine>" if asking else "<diagnose>Pulmonary embolism</diagnose>"
+            "<examine>heartbeat</examine>" if asking else "<diagnose>Pulmonary embolism</diagnose>"
         )
     shown = sections(body)
     if "findings" in shown and "diagnosis" in shown:

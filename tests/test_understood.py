@@ -201,10 +201,86 @@ def test_a_panel_is_asked_back_where_a_clinic_has_several_of_it(
         ("pulses in the feet", ""),
         ("Do you take blood pressure medication?", ""),
         ("weakness on one side of the face", "facial droop"),
+        ("Any pleuritic chest pain?", "chest pain on breathing"),
+        ("Because I suspect a DVT, is one leg swollen?", "calf swelling"),
+        ("Was the vomit like coffee grounds?", "vomiting blood"),
+        ("Rash on the face?", "butterfly rash"),
+        ("What's the hemoglobin?", "hemoglobin"),
+        ("Is the anti-CCP positive?", "citrullinated peptide antibody"),
+        ("Any tremor?", "hand tremor"),
+        ("Is there a pill-rolling tremor at rest?", ""),
+        ("Is there sacral oedema?", ""),
+        ("Is there a sensory level at T4?", ""),
+        ("CT angiography of the head", ""),
+        ("Urine albumin-to-creatinine ratio", ""),
     ],
 )
 def test_everyday_words_mean_their_item_in_the_full_clinic(request_: str, item: str) -> None:
     assert ask(request_, Consultation(FULL.items, FULL.diagnoses)).item == item
+
+
+EVERYDAY = (
+    ("smoking", "He does not smoke or use illicit drugs."),
+    ("wine", "He drinks a glass of wine daily."),
+    ("family", "No family history of breast cancer."),
+    ("mother", "His mother takes prenatal vitamins."),
+    ("contact", "No contact with sick people."),
+    ("spots", "Several bluish macules on the back."),
+    ("special", "Special tests: negative."),
+    ("faint", "Bowel sounds are faint."),
+    ("film", "X-ray of the abdomen: double bubble."),
+    ("virus", "Hepatitis B antibody is positive."),
+    ("pulse", "His pulse is 99/min."),
+    ("weight", "He reports a weight loss of 5 kg."),
+    ("air", "Oxygen saturation is 96% on room air."),
+    ("chills", "He has chills at night."),
+)
+
+
+@pytest.mark.parametrize(
+    ("request_", "ids"),
+    [
+        ("Do you drink or use drugs?", {"smoking", "wine"}),
+        ("Does he smoke, drink or use drugs?", {"smoking", "wine"}),
+        ("How much alcohol do you drink?", {"wine"}),
+        ("Do you drink enough water?", set()),
+        ("What is the blood alcohol level?", set()),
+        ("Any family history of breast cancer?", {"family"}),
+        ("Any family history of colon cancer?", set()),
+        ("Any family history of kidney disease?", set()),
+        ("Does the patient take vitamins?", set()),
+        ("Any contractions?", set()),
+        ("How severe is it?", set()),
+        ("When did it start?", set()),
+        ("Examine the testes", set()),
+        ("Have you fainted?", set()),
+        ("Does the ultrasound of the abdomen show a double bubble?", set()),
+        ("Does the X-ray show a double bubble?", {"film"}),
+        ("Hepatitis A antibody", set()),
+        ("Hepatitis B antibody", {"virus"}),
+        ("What's the pulse?", {"pulse"}),
+        ("HR", {"pulse"}),
+        ("Has he lost weight?", {"weight"}),
+        ("Do you use oxygen?", set()),
+        ("What is the oxygen saturation?", {"air"}),
+        ("Any fever or chills?", {"chills"}),
+        ("Did your mother have fever or chills?", set()),
+    ],
+)
+def test_everyday_questions_find_the_facts_that_they_are_about(
+    request_: str, ids: set[str]
+) -> None:
+    case = Case(
+        "x", "A man.", Truth("flu", facts=tuple(Fact(id, "", text) for id, text in EVERYDAY))
+    )
+    seen = ask(request_, Consultation(()), case)
+    assert (set(seen.evidence), seen.understood) == (ids, bool(ids))
+
+
+def test_a_test_that_was_had_before_is_not_ordered() -> None:
+    world = Consultation(FULL.items, FULL.diagnoses)
+    assert ask("Have you ever had a gastroscopy?", world).item == ""
+    assert ask("gastroscopy", world).item == "upper endoscopy"
 
 
 def test_a_tie_of_free_facts_is_asked_back_without_a_word_on_what_is_recorded() -> None:

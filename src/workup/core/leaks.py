@@ -63,7 +63,7 @@ class Mask:
     def __call__(self, text: str) -> str:
         hidden, count = self._pattern.subn(WITHHELD, normalize("NFC", text))
         self.found += count
-        return hidden
+        return hidden if count else text
 
 
 def spellings(name: str, family: bool = True) -> set[str]:

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from workup.core.case import Fact, Item, Kind
 from workup.environments.base.body_parts import elsewhere, parts
+from workup.environments.base.lexical import stems
 from workup.environments.base.other_tests import names_other_test
 
 LONGEST = 500  # characters of a request that are compared
@@ -28,6 +29,7 @@ _LEFT_OUT = re.compile(
     r"|\b(?:no|not(?! only)|without)\b[^,;.?!]{0,80}(?=,? but\b)",
     re.IGNORECASE,
 )
+_CONTRACTED = re.compile(r"\b(what|where|how|when|who|there)['’]s\b", re.IGNORECASE)
 # An order that is none: "no CRP", "cancel the ECG", "CT not needed", "if negative: …".
 _DECLINED = re.compile(
     r"^\W*(?:(?:test|order|image|examine|ask)\W+)?"
@@ -79,6 +81,82 @@ _AROUND = re.compile(
     r"|experienc(?:e|ed|ing)|becom(?:e|ing)|more|recent(?:ly)?|lately|current(?:ly)?|now"
     r"|(?:any )?history of)\b",
     re.IGNORECASE,
+)
+# The panel of which one value is asked for: "albumin on liver function tests".
+_OF_PANEL = re.compile(
+    r"(?<=\w) (?:on|in|from|of) (?:the |a |his |her )?"
+    r"(?:complete blood count|full blood count|cbc|urinalysis|liver function tests?|lfts?|bmp|cmp"
+    r"|(?:basic |comprehensive )?metabolic panel)\b",
+    re.IGNORECASE,
+)
+_REFERRING = stems("severe bad long old start begin began started side stable often much many last")
+# (asked, told) of habits. Who is asked for two of them is answered about both; a record may say
+# "two beers a night" of what a question calls drinking.
+_NO_ALCOHOL = r"(?:water|coffee|tea|milk|fluids?|soda|juice|enough|plenty|anything|liquids?)"
+_HABITS = (
+    (
+        re.compile(
+            rf"\b(?:drink(?:s|ing)?(?! (?:\w{{1,10}} ){{0,3}}{_NO_ALCOHOL})"
+            r"|(?<!blood )alcohol(?! (?:level|rub|swab|content))|etoh)\b",
+            re.IGNORECASE,
+        ),
+        re.compile(
+            r"\b(?:alcohol\w*|wine|beers?|vodka|liquor|whisk(?:e?y|ies)|spirits|etoh|teetotal\w*"
+            r"|drinks? (?:socially|occasionally|heavily|daily|about|\d|one|two|three|four|five))\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        re.compile(r"\b(?:smok(?:e|es|ed|er|ing)|tobacco|cigarettes?|nicotine)\b", re.IGNORECASE),
+        re.compile(
+            r"(?<!exposure to )(?<!exposed to )"
+            r"\b(?:(?:non-?)?smok|tobacco|cigar|nicotine|packs?\b)",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        re.compile(
+            r"\b(?:(?:illicit|illegal|recreational|street) drugs?"
+            r"|(?:us(?:e|es|ing)|do|does|takes?|abuse) (?:any )?drugs"
+            r"|(?:drug|substance) (?:use|abuse))\b|\bdrugs\W*$",
+            re.IGNORECASE,
+        ),
+        re.compile(
+            r"\b(?:illicit|recreational|substance|cocaine|heroin|marijuana|cannabis"
+            r"|methamphetamine|drug (?:use|abuse)"
+            r"|(?:us(?:e|es|ing)|abus\w*|inject\w*) (?:any |of )?(?:\w{1,12} )?drugs?)\b",
+            re.IGNORECASE,
+        ),
+    ),
+)
+# What records may write out, or else call otherwise: tried where nothing is found.
+_WRITTEN_OUT = (
+    (re.compile(r"\bHR\b"), "heart rate"),
+    (re.compile(r"\bBP\b"), "blood pressure"),
+    (re.compile(r"\bRR\b"), "respiratory rate"),
+    (re.compile(r"\b[Tt]emp\b"), "temperature"),
+    (re.compile(r"\b(?:CBC|FBC)\b"), "complete blood count"),
+    (re.compile(r"\bLFTs?\b"), "liver function tests"),
+    (re.compile(r"\bUA\b"), "urinalysis"),
+    (re.compile(r"\bH(?:gb|b)\b"), "hemoglobin"),
+    (re.compile(r"\bHct\b"), "hematocrit"),
+    (re.compile(r"\bWBC\b"), "white blood cell count"),
+    (re.compile(r"\bCK\b"), "creatine kinase"),
+    (re.compile(r"\bLDH\b"), "lactate dehydrogenase"),
+    (re.compile(r"\b[Ee]cho\b"), "echocardiogram"),
+    (re.compile(r"\bE[CK]G\b"), "electrocardiogram"),
+    (re.compile(r"\bCXR\b|\bchest (?:film|radiograph)\b", re.IGNORECASE), "chest X-ray"),
+)
+_OTHERWISE_CALLED = (
+    (re.compile(r"\bheart rate\b", re.IGNORECASE), "pulse"),
+    (re.compile(r"\bblood (?:sugar|glucose)\b", re.IGNORECASE), "serum glucose"),
+)
+# What an image was made by. Who asks for a CT is not answered by an X-ray.
+_MADE_BY = (
+    re.compile(r"\b(?:ct|cta|computed tomogra\w{0,6})\b", re.IGNORECASE),
+    re.compile(r"\b(?:mr[ia]|magnetic resonance)\b", re.IGNORECASE),
+    re.compile(r"\b(?:ultraso\w{0,12}|sonogra\w{0,4}|echo\w{0,12})\b|\bUS\b"),
+    re.compile(r"\b(?:x-? ?rays?|radiogra\w{0,5}|cxr|plain films?)\b", re.IGNORECASE),
 )
 # General words of a question about the family, which are taken away before texts are compared.
 _FAMILY = re.compile(
@@ -138,7 +216,7 @@ _TOLD_KIN = re.compile(
 _NOTICING = r"(?:\w{1,20} )?(?:notic|noted|concerned|observed|worried|brought)"
 _DOES = (
     r"(?:\w{1,12}ly )?(?:had|has|have|was|is|were|are|died|suffer\w{0,3}|passed away|developed"
-    r"|underwent|experienced|became|began|takes?|took|uses?|used|smokes?|smoked|drinks?|drank"
+    r"|underwent|experienced|became|began|takes?|taking|took|uses?|used|smokes?|smoked|drinks?|drank"
     r"|received|required)"
 )
 _OF_KIN = re.compile(
@@ -153,6 +231,7 @@ _OF_KIN = re.compile(
     r"|told|by|worried|afraid|requesting|unable to))"
     rf"|\b(?:his|her|their|the|\w{{1,20}}['’]s) (?:[\w-]{{1,20}} ){{0,2}}{_KIN}['’]s"
     r" (?:\w{1,20} ){0,2}(?:history|decline|death|illness|disease)\b"
+    r"|\banother (?:member|person|patient|child|student|passenger|camper)\b"
     r"|\b(?:in|of|throughout) (?:the|his|her|their) (?:immediate |extended )?famil(?:y|ies)\b"
     r"|(?<!personal or )(?<!personal and )\bfamily history\b|家族史"
     rf"|(?:^|[:：。；，,] ?)(?:其|患者|他|她|我)?的?{_KIN_CHINESE}"
@@ -194,7 +273,7 @@ _EARLIER = re.compile(
     r"(?<!the )(?<!this )\blast (?:year|month|summer|winter|spring|autumn|fall|season)\b"
     r"|\b(?:years?|months?) (?:ago|earlier|before)\b|(?<!since )\byesterday\b"
     r"|\ba few (?:days|weeks) before\b"
-    r"|\bas (?:an? )?(?:child|kid|teen\w*|bab(?:y|ies)|infant|adolescent)\b"
+    r"|\bas (?:an? )?(?:child|kid|teen\w*|bab(?:y|ies)|infant|newborn|adolescent)\b"
     r"|\bin (?:your |his |her )?(?:childhood|youth|teens)\b"
     r"|\bwhen (?:you|he|she) (?:was|were) (?:an? )?"
     r"(?:child|kid|young\w*|little|small|bab\w+|teen\w*)\b",
@@ -217,7 +296,7 @@ _ABOUT = (
     (
         _beginning(
             r"(?:use|do|inject|illicit|recreational|street)"
-            r" (?:any |illegal |illicit |recreational |street ){0,2}drugs?\b"
+            r" (?:any |illegal |illicit |recreational |street ){0,2}drugs?\b|drug (?:use|abuse)\b"
         ),
         _beginning("use|using|abuse|illicit|recreation|inject|substance|cocaine|heroin"),
     ),
@@ -300,7 +379,7 @@ _SPECIMENS = (
 )
 # A value of the blood, and what a value or a test of it looks like in a record.
 _BLOOD = re.compile(
-    r"\b(?:serum|plasma|wbc|rbc|white (?:blood )?cell|leu[ck]ocyte count|cbc"
+    r"\b(?:serum|plasma|wbc|rbc|(?:white|red) (?:blood )?cell|leu[ck]ocyte count|cbc"
     r"|(?:complete|full) blood count"
     r"|blood (?:glucose|sugar|urea|cortisol|calcium|sodium|potassium|protein|culture))"
     "|血(?:清|浆|液|常规|白细胞|红细胞|蛋白|糖|钠|钾|钙|氯|肌酐|尿素|培养|脂)",
@@ -311,10 +390,27 @@ _OF_BLOOD = re.compile(
 )
 _VALUE = re.compile(
     r"\d ?(?:mg|g|µg|μg|mcg|ng|pg|mmol|meq|u|iu|miu|mu|µmol)/|\bserum\b|\blaborator|\blevels?\b"
-    r"|\bstudies\b|\bblood (?:tests?|work|pressure)|\belectrolytes?\b",
+    r"|\bstudies\b|\bblood (?:tests?|work|pressure)|\belectrolytes?\b|\bsaturation\b|\broom air\b",
     re.IGNORECASE,
 )
 _TREATED = re.compile(r"\b(?:tak|medic|supplement|prescri)", re.IGNORECASE)
+# "Have you ever had a gastroscopy?" orders none.
+_HAD_BEFORE = re.compile(
+    r"\b(?:have|has|had) (?:you|he|she|the patient) ever\b|\bhad\b.{1,40}\bbefore\W*$",
+    re.IGNORECASE,
+)
+# Who asks for what has been ("any recent surgery") is answered by no test and by nothing planned.
+_OF_PAST = re.compile(
+    r"\b(?:have|has|had) (?:you|he|she|the patient) (?:ever |recently )?"
+    r"(?:had|used|taken|undergone)\b"
+    r"|\brecent (?!lab|test|blood|imag|x-?ray|ct\b|mri\b|scan|result|value|weight)|\bhistory of\b",
+    re.IGNORECASE,
+)
+_PLANNED = re.compile(
+    r"\b(?:needs? to (?:be|under|have)|(?:is|are) (?:begun|initiated|started|scheduled|recommended)"
+    r"|decides? to|will (?:be|under|have)|plans? to)\b",
+    re.IGNORECASE,
+)
 # A stain shows a protein in the tissue. Tests of a gene or of the blood are no stains.
 _STAINED = re.compile("immunohistochem", re.IGNORECASE)
 _NOT_STAINED = re.compile(
@@ -336,7 +432,7 @@ class AskedText:
     """A request, of which LONGEST characters are read."""
 
     def __init__(self, request: str) -> None:
-        self.text = request[:LONGEST]
+        self.text = _CONTRACTED.sub(r"\1 is", request[:LONGEST])
 
     @cached_property
     def thing(self) -> str:
@@ -361,6 +457,23 @@ class AskedText:
         """
         pieces = _JOINED.split(self.thing) if self._specimens else ()
         return tuple(AskedText(piece) for piece in pieces) if len(pieces) > 1 else ()
+
+    @cached_property
+    def pieces(self) -> Sequence[AskedText]:
+        """The things that it joins, at most four; empty where it joins none."""
+        pieces = [piece for piece in _JOINED.split(self.thing) if stems(piece)]
+        return tuple(map(AskedText, pieces[:4])) if len(pieces) > 1 else ()
+
+    @property
+    def written_out(self) -> str:
+        """The request with its abbreviations written out, else in other words; "" if neither."""
+        for wordings in (_WRITTEN_OUT, _OTHERWISE_CALLED):
+            text = self.text
+            for short, long in wordings:
+                text = short.sub(long, text)
+            if text != self.text:
+                return text
+        return ""
 
     @property
     def orders(self) -> Sequence[AskedText]:
@@ -399,9 +512,30 @@ class AskedText:
 
     @cached_property
     def free(self) -> tuple[str, str]:
-        """What is compared with free texts: first without words that records rarely repeat."""
-        thing = _FAMILY.sub(" ", self.thing) if self.of_others else self.thing
-        return _AROUND.sub(" ", thing), self.thing
+        """What is compared with free texts: first without words that records rarely repeat.
+
+        Of "family history of kidney disease" only the disease counts: else it would be much like
+        any other family history. "MCV on the complete blood count" asks for the MCV.
+        """
+        thing = _OF_PANEL.sub(" ", self.thing)
+        if self.of_others and stems(own := _FAMILY.sub(" ", thing)):
+            thing = own
+        return _AROUND.sub(" ", thing), thing
+
+    @cached_property
+    def refers(self) -> bool:
+        """Whether it says nothing but how, when or which: "how severe is it", "when did it start".
+
+        What it refers to stands in an earlier question, which is not known here.
+        """
+        return stems(self.thing) <= _REFERRING
+
+    @cached_property
+    def habits(self) -> Sequence[re.Pattern[str]]:
+        """How a record tells of the habits that it asks about: alcohol, tobacco, drugs."""
+        return (
+            [] if self.of_others else [told for asked, told in _HABITS if asked.search(self.text)]
+        )
 
     @cached_property
     def of_others(self) -> bool:
@@ -415,6 +549,8 @@ class AskedText:
             return False
         stain = bool(_STAINED.search(item.question))
         if item.kind in _TESTS and (self.declined or self._other_test(called, stain)):
+            return False
+        if item.kind in _TESTS and _HAD_BEFORE.search(self.text):
             return False
         if item.kind is Kind.LABORATORY and (self._taken or self._other_specimen(said, own)):
             return False
@@ -439,8 +575,23 @@ class AskedText:
             wrong = _OF_KIN.search(_CHILD.sub("the patient", wording) if brought else wording)
         if wrong or self._other_specimen(wording, wording) or elsewhere(self.text, wording):
             return False
-        measured = self._taken and _VALUE.search(wording) and not _TREATED.search(wording)
-        return not measured and self._alike(wording)
+        if _OF_PAST.search(self.text) and (fact.kind in _TESTS or _PLANNED.search(wording)):
+            return False
+        value = fact.kind is Kind.LABORATORY or _VALUE.search(wording)
+        if self._taken and value and not _TREATED.search(wording):
+            return False
+        return not self._otherwise_made(wording) and self._alike(wording)
+
+    def _otherwise_made(self, wording: str) -> bool:
+        """Whether it names a way of imaging, and a wording another one alone."""
+        asked, told = (
+            {way for way in _MADE_BY if way.search(text)} for text in (self.text, wording)
+        )
+        return bool(asked and told) and asked.isdisjoint(told)
+
+    def of_patient_alone(self, fact: Fact) -> bool:
+        """Whether a fact is not about somebody else."""
+        return not _OF_KIN.search(f"{fact.item}: {fact.text}")
 
     def names_place(self, fact: Fact) -> bool:
         """Whether a free fact names one of the parts of the body that are asked about, if any."""

@@ -22,8 +22,11 @@ from workup.core.text import normalise
 _REQUESTING = (
     "a about an and any are at be been can check could did do does ever for from get give had "
     "has have having he him his her how i if in is it its me my of on or order patient patients "
-    "perform please s she show tell that the their there they this to was were what when "
-    "which with would you your"
+    "perform performed please s she show tell that the their there they this to was were what when "
+    "which with would you your "
+    # contractions, which have no apostrophe in normal form
+    "whats wheres whens hows whos thats theres heres hes shes theyre youre ive im "
+    "isnt arent wasnt werent hasnt havent hadnt doesnt dont didnt"
 )
 STOPWORDS = frozenset(_REQUESTING.split())
 """Words that ask and say nothing of what is asked for, in normal form."""
@@ -41,7 +44,12 @@ _ONE_THING = re.compile(
     r"|ha?emoglobin (?:a1c|electrophoresis)|lactate dehydrogenase|vitamin [a-z]\d{0,2}"
     r"|(?:pulmonary|portal|intracranial|ocular|venous) (?:arterial )?hypertension"
     r"|smoke (?:detectors?|alarms?|inhalation)|rubbing alcohol|non alcoholic|worn out shoes?"
-    r"|chew(?:ing)? tobacco|low temperature|weight loss surgery|fundal height"
+    r"|post traumatic stress|ulcerative colitis|petting zoo|drug (?:reactions?|eruptions?)"
+    r"|ringers? lactate|lactated ringers?|arterial doppler|skin tests?(?= for)|blood alcohol"
+    r"|e cigarettes?"
+    r"|bence jones(?: protein)?|albumin (?:to )?creatinine(?: ratio)?|temperature sensation"
+    r"|pleural (?:friction )?rub|swollen veins?|(?:in|during) (?:your|his|her) sleep"
+    r"|(?:at|level) t\d{1,2}|chew(?:ing)? tobacco|low temperature|weight loss surgery|fundal height"
     r"|(?:cough|rash|headache|fever) (?:syrup|drops?|medicine|cream|tablets?|pills?)"
     r"|sleep (?:study|mask)|lying flat|lie flat"
     r"|(?:left|right) handed(?:ness)?|(?:st|st segment|respiratory) depression"
@@ -49,9 +57,34 @@ _ONE_THING = re.compile(
     r"|glyc(?:at|osylat)ed ha?emoglobin)\b"
 )
 _BRITISH = re.compile(r"\boe(?=dema|soph|str)")
-_MEDICINE = re.compile(r"\bmedications?\b")  # its stem is that of "medical"
-_ABDOMEN = re.compile(r"\babdomen\b")  # its stem is not that of "abdominal"
-_SLEEPY = re.compile(r"\bsleep(?:y|iness)\b")  # who is sleepy does not sleep badly
+# Words whose stem is that of another word, or not that of their own kind, and what stands for them.
+_OTHERWISE = (
+    (re.compile(r"\bmedications?\b"), "medicine"),  # medical
+    (re.compile(r"\babdomen\b"), "abdominal"),
+    (re.compile(r"\bsleep(?:y|iness)\b"), "drowsy"),  # who is sleepy does not sleep badly
+    (re.compile(r"\btest(?:es|is|icles?|icular)\b"), "testicle"),  # a test
+    (re.compile(r"\bseveral\b"), "numerous"),  # severe
+    (re.compile(r"\bstroked\b"), "rubbed"),  # a stroke
+    (re.compile(r"\boperating\b"), "handling"),  # an operation
+    (re.compile(r"\bhepatitis\b"), "liverinflammation"),  # hepatic
+    (re.compile(r"\bpositional\b"), "posture"),  # positive
+    (re.compile(r"\blos(?:t|e|ing) (?:any |some |much )?weight\b"), "weight loss"),
+    (re.compile(r"\bdischarged\b"), "released"),  # a discharge
+    (re.compile(r"\bglass(?:es)? of\b"), "cup"),  # glasses
+    (re.compile(r"\bdepressed (?=fontanel)"), "sunken "),  # a depression
+    (
+        re.compile(r"\bfaint(?= (?:crackles|sounds|murmur|bowel|heart))|(?<=sounds are )faint\b"),
+        "soft",
+    ),
+    (re.compile(r"\b(?:a|common) cold\b(?= recently| lately| before|$)"), "commoncold"),
+    (re.compile(r"\bct angiogra(?:m|ms|phy)\b"), "ctangiography"),
+)
+# A kind in one letter: of "hepatitis A" the letter counts, which is no article.
+_LETTERED = re.compile(r"\b(hepatitis|influenza|inhibin|protein|factor|group|type) ([a-e])\b")
+# Stems of words that are spelled as they are meant, though another word is one letter away.
+_NO_SLIP = frozenset(
+    ["contract", "shingl", "addict", "perfor", "strain", "stain", "water", "hernia", "palpat"]
+).union(["inspect", "insect"])
 # Shorter words are matched exactly: one letter apart is another laboratory value (T3, T4; WBC,
 # RBC).
 _SPELLED = 5
@@ -61,7 +94,9 @@ _SPELLED = 5
 def content(text: str) -> tuple[str, ...]:
     """The content words of `text` in normal form, in their order."""
     form = _BRITISH.sub("e", _HAN.sub(_pairs, normalise(text)))
-    form = _ABDOMEN.sub("abdominal", _MEDICINE.sub("medicine", _SLEEPY.sub("drowsy", form)))
+    form = _LETTERED.sub(r"\1 \1\2", form)
+    for word, other in _OTHERWISE:
+        form = word.sub(other, form)
     form = _ONE_THING.sub(lambda thing: thing[0].replace(" ", ""), form)
     return tuple(word for word in form.split() if word not in STOPWORDS)
 
@@ -168,10 +203,13 @@ class Lexicon:
 
         No substitution and nothing further away: dysphagia is not dysphasia, hypertension not
         hypotension. The first letter is the same: a bother is no other. A last letter goes only if
-        it is s, e or i (of a stem): "allergies" is "allergic". B1 is no misspelt B12.
+        it is s, e or i (of a stem): "allergies" is "allergic". B1 is no misspelt B12. A contraction
+        is no contact (`_NO_SLIP`).
         """
         known = self._vocabulary.get(word[0])
-        if word in self._where or len(word) < _SPELLED or not known or not word.isalpha():
+        if word in self._where or word in _NO_SLIP or len(word) < _SPELLED:
+            return word
+        if not known or not word.isalpha():
             return word
         near = process.extractOne(word, known, scorer=Indel.distance, score_cutoff=1)
         return word if near is None or (near[0] == word[:-1] and word[-1] not in "sei") else near[0]

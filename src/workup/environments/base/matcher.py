@@ -283,7 +283,10 @@ class FactMatcher:
     By the name of a fact's item as a whole or within the request, or by a synonym of that name,
     then by shared words, then by meaning. Of a name as a whole all facts are found, of a name
     within the request those about what it asks about, by shared words at most two of these, by
-    meaning one or those that are equally near.
+    meaning one or those that are equally near. Where a whole request has no words in common with a
+    fact, its pieces are sought ("fever or chills"). Who asks for two habits ("do you drink or use
+    drugs") is told of both. At last abbreviations are written out ("HR"). "How severe is it" finds
+    nothing: what it refers to is not known here.
     """
 
     def __init__(
@@ -317,28 +320,54 @@ class FactMatcher:
         asked = AskedText(request)
         if own := self._by_name.get(normalise(asked.text)):
             return [own], NAME
+        habits = self._of_habits(asked)
+        if asked.refers or (habits and len(asked.habits) > 1):
+            return [habits] if habits else [], SHARED
         asked = asked.study or asked.treatment or asked
-        names = list(self._by_name)
-        chosen = unheld if asked.several else most_words
+        groups, step = self._by_names(asked)
+        if groups:
+            return groups, step
+        if told := self._by_words(asked) or self._by_pieces(asked) or habits:
+            return [told], SHARED
+        nearest = self._near.nearest(asked.thing) if self._near else []
+        near = list(filter(asked.fits_fact, (self._facts[number] for number in nearest)))
+        if not near and (longer := asked.written_out):
+            return self.match(longer)
+        return [[fact] for fact in near], MEANING
+
+    def _by_names(self, asked: AskedText) -> tuple[list[list[Fact]], str]:
+        """Of each item that is named, or called by a synonym, the facts that fit."""
+        names, chosen = list(self._by_name), unheld if asked.several else most_words
         named, step = [names[index] for index in chosen(self._items.held(asked.thing))], CONTAINED
         groups = [list(filter(asked.names_place, self._by_name[name])) for name in named]
         if not named:
             held = chosen(self._synonyms.held(asked.thing))
             named, step = [*dict.fromkeys(self._owners[index] for index in held)], SYNONYM
             groups = [self._by_name[name] for name in named]
-        groups = [list(filter(asked.fits_fact, group)) for group in groups]
-        if groups := list(filter(None, groups)):
-            return groups, step
+        fitting = [list(filter(asked.fits_fact, group)) for group in groups]
+        return list(filter(None, fitting)), step
+
+    def _by_words(self, asked: AskedText) -> list[Fact]:
+        """At most two facts that hold enough of the request's words, the best first."""
         for form in asked.free:
             least = 1.0 if len(stems(form)) == 2 else _FACT_COVERAGE
             least = _CHINESE_COVERAGE if chinese(asked.thing) else least
             ranked = [self._facts[index] for _, index in self._words.coverage(form, least)]
             fitting = filter(asked.fits_fact, filter(asked.names_place, ranked))
             if told := list(fitting)[:_FACTS_PER_ANSWER]:
-                return [told], SHARED
-        nearest = self._near.nearest(asked.thing) if self._near else []
-        near = [self._facts[number] for number in nearest]
-        return [[fact] for fact in filter(asked.fits_fact, near)], MEANING
+                return told
+        return []
+
+    def _by_pieces(self, asked: AskedText) -> list[Fact]:
+        """What its pieces find ("fever or chills") and the whole fits, each fact once."""
+        told = chain.from_iterable(map(self._by_words, asked.pieces))
+        return list(dict.fromkeys(filter(asked.fits_fact, told)))
+
+    def _of_habits(self, asked: AskedText) -> list[Fact]:
+        """The facts on the habits that are asked about: alcohol, tobacco, drugs."""
+        own = (fact for fact in self._facts if fact.kind is Kind.HISTORY)
+        told = (fact for fact in own if any(each.search(fact.text) for each in asked.habits))
+        return [fact for fact in told if asked.of_patient_alone(fact)]
 
 
 def _terms(terms: TermSynonyms | None, name: str) -> tuple[str, ...]:
