@@ -401,6 +401,8 @@ def test_an_undecided_claim_says_how_many_seeds_it_needs() -> None:
     larger = decide(crossed_of(0.04, 0.03**2, 0.003**2), 0.02)
     assert larger.more is not None
     assert larger.more < needed - 3, "its own size counts where that is more than the margin"
+    far = decide(crossed_of(0.001, 0.5**2, 0.0), 0.02)
+    assert str(far) == "undecided, more than 1,000 more seeds"
     hopeless = decide(crossed_of(0.01, 0.03**2, 0.02**2), 0.02)
     assert str(hopeless) == "undecided, needs more patients"
     assert str(decide(crossed_of(0.0, 0.03**2, 0.02**2), 0.0)) == "undecided", "no size to find"

@@ -460,6 +460,10 @@ def _nan(value: float | None) -> float:
 # what a claim gets --------------------------------------------------------------------------------
 
 
+MANY = 1_000
+"""More seeds than these are not counted: nobody adds so many, and the estimate is rough."""
+
+
 class Decision(StrEnum):
     """What a directional claim comes to."""
 
@@ -493,6 +497,8 @@ class Decided:
         """ "held", "refuted, but within the margin", "undecided, about 5 more seeds" """
         if self.patients:
             return f"{self.decision}, needs more patients"
+        if self.more is not None and self.more > MANY:
+            return f"{self.decision}, more than {several(MANY, 'more seed')}"
         if self.more is not None:
             return f"{self.decision}, about {several(self.more, 'more seed')}"
         but = ", but within the margin" if self.within and self.directed else ""
