@@ -68,7 +68,7 @@ _OTHERWISE = (
     (re.compile(r"\boperating\b"), "handling"),  # an operation
     (re.compile(r"\bhepatitis\b"), "liverinflammation"),  # hepatic
     (re.compile(r"\bpositional\b"), "posture"),  # positive
-    (re.compile(r"\blos(?:t|e|ing) (?:any |some |much )?weight\b"), "weight loss"),
+    (re.compile(r"\blos(?:t|e|ing)\b(?=(?: \w+){0,4} weight\b)"), "loss"),
     (re.compile(r"\bdischarged\b"), "released"),  # a discharge
     (re.compile(r"\bglass(?:es)? of\b"), "cup"),  # glasses
     (re.compile(r"\bdepressed (?=fontanel)"), "sunken "),  # a depression

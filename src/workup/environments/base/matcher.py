@@ -119,7 +119,7 @@ class Matcher:
     4. All words of a name stand in it, else their stems, else those of a question or synonym. Of
        several, those with the most words count. A longer one that holds the words of a name goes
        before the name: "yellow sputum" before "sputum". A synonym of several words of which all but
-       one are words of asking ("how do you sleep") counts as a whole alone.
+       one are words of asking ("is he pale") has to be all that the request says.
     5. With `meaning`, the item whose wording is nearest; of two that are equally near and fit,
        neither.
 
@@ -161,6 +161,7 @@ class Matcher:
             self._whole[form] = Match(tuple(own.values()), SYNONYM)
         self._whole.pop("", None)
         self._joined = {form.replace(" ", ""): found for form, found in self._whole.items()}
+        alone = [(each, item) for each, item in also if " " in each and len(words(each)) == 1]
         also = [(each, item) for each, item in also if " " not in each or len(words(each)) > 1]
         names = [item.name for item in items]
         self._plain, self._wordings = Lexicon([*names, *(w for w, _ in asked)]), [*items, *items]
@@ -172,6 +173,10 @@ class Matcher:
             if entry := self._stemmed.entries[place]:
                 step = SHARED if place < 2 * len(items) else SYNONYM
                 same.setdefault(entry, (step, {}))[1][item.name] = item
+        only: dict[frozenset[str], tuple[str, dict[str, Item]]] = {}
+        for each, item in alone:
+            only.setdefault(stems(each), (SYNONYM, {}))[1][item.name] = item
+        same = {**only, **same}
         self._same = {
             words: Match(tuple(own.values()), step) for words, (step, own) in same.items()
         }
@@ -236,7 +241,8 @@ class Matcher:
         Of what is taken for something, the treatment alone is meant, though nothing be found of it.
         """
         treated, reason = asked.treatment, stems(asked.reason)
-        if treated and any(stems(item.name) <= reason for item in found.items):
+        said = (wording for item in found.items for wording in self._said[item.name])
+        if treated and any(named and named <= reason for named in map(stems, said)):
             return self._by_words(treated)
         when = stems(asked.circumstance)
         if when and any(stems(item.name) <= when for item in found.items):
