@@ -511,3 +511,14 @@ def test_a_curve_is_its_mean_height_over_the_updates_that_both_made() -> None:
     assert found.mean == pytest.approx((0.3 + 0.15) / 2)
     assert found.seeds == 2
     assert found.se == pytest.approx(np.std([0.3, 0.15], ddof=1) / math.sqrt(2))
+
+
+def test_areas_are_compared_where_both_curves_have_a_value() -> None:
+    found = area_difference({"0": [0.0, None, 0.5]}, {"0": [0.0, 1.0, 0.25, 9.0]})
+    assert found.mean == pytest.approx(0.125)
+
+
+def test_sides_with_other_patients_have_their_classes() -> None:
+    ours, theirs = {"0": ([1.0, 0.0], ["a", "b"])}, {"0": ([0.0, 0.0], ["c", "d"])}
+    kinds = {"a": "x", "b": "y", "c": "x", "d": "y"}
+    assert crossed_difference(ours, theirs, classes=kinds).mean == pytest.approx(0.5)

@@ -25,6 +25,7 @@ from workup.cases.jsonl import write
 from workup.core.case import Case, Fact, Item, Kind, Source, Truth
 from workup.core.episode import Action, Observation
 from workup.core.errors import RolloutError
+from workup.environments.base.asked import of_patient
 from workup.environments.base.lexical import Lexicon, words
 from workup.environments.base.matcher import Matcher, Meaning
 from workup.environments.base.patients import UNCLEAR, UNKNOWN, EmbeddedPatient
@@ -1090,3 +1091,39 @@ def test_what_the_clinic_lacks_is_no_other_finding(request_: str, meant: list[st
 def test_a_slip_keeps_the_first_letter(slip: str, word: str) -> None:
     entries = ["other", "others", "cough"]
     assert [entries[index] for index in Lexicon(entries).named(slip)] == [word] * bool(word)
+
+
+@pytest.mark.parametrize(
+    ("request_", "presentation", "read"),
+    [
+        ("Does your son have a cough?", "A 3-year-old boy.", "Does the patient have a cough?"),
+        ("Does your son have a cough?", "A five-year-old boy.", "Does the patient have a cough?"),
+        ("Does your son have a cough?", "A forty-five-year-old man.", ""),
+        ("Does your son have a cough?", "A 34-year-old mother of a 3-year-old girl.", ""),
+        ("Did he have seizures as a baby?", "A 10-year-old boy.", ""),
+    ],
+)
+def test_a_child_is_the_patient_where_the_case_is_a_childs(
+    request_: str, presentation: str, read: str
+) -> None:
+    assert of_patient(request_, presentation) == (read or request_)
+
+
+@pytest.mark.parametrize(
+    ("request_", "item"),
+    [
+        ("Instead of a CT, order a serum troponin", "serum troponin"),
+        ("No CT, but order a serum troponin", "serum troponin"),
+        ("Apart from the urine test, what is the serum lipase?", "serum lipase"),
+        ("no troponin", ""),
+    ],
+)
+def test_what_is_left_out_neither_declines_nor_names_the_specimen(request_: str, item: str) -> None:
+    assert ask(request_).item == item
+
+
+def test_a_name_goes_before_another_items_synonym_of_the_same_words() -> None:
+    a = Item("chest pain", "Do you have chest pain?", "No.")
+    b = Item("angina", "Do you have angina?", "No.", synonyms=("pain in the chest",))
+    for items in ((a, b), (b, a)):
+        assert [item.name for item in Matcher(items).match("chest pains").items] == ["chest pain"]

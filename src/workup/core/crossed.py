@@ -201,6 +201,8 @@ def crossed_difference(
         side, known = gaps(pairs)
         if all(set(one[1]).isdisjoint(other[1]) for one, other in pairs):
             side = [_strata(*pair) for pair in pairs]
+            kinds = (classes or {}).items()
+            classes = {(place, case): kind for case, kind in kinds for place in (0, 1)} or None
         sides, paired = [side], side
     else:
         means = [[case_means(*part) for part in side.values()] for side in (ours, theirs)]
@@ -283,14 +285,13 @@ def area_difference(
 ) -> Crossed:
     """The difference of areas, paired by the seeds that both have, with Student's interval.
 
-    Of each seed only the updates that both made count, since later ones are higher.
+    Of each seed only the updates count that have a value on both sides: later ones are higher.
     """
     differences: list[float | None] = []
     for seed in ours:
         if seed in theirs:
-            length = min(len(ours[seed]), len(theirs[seed]))
-            one, other = (area(side[seed][:length]) for side in (ours, theirs))
-            differences.append(None if one is None or other is None else one - other)
+            both = zip(ours[seed], theirs[seed], strict=False)
+            differences.append(area([a - b for a, b in both if a is not None and b is not None]))
     return by_seed(differences)
 
 

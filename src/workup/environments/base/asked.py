@@ -246,14 +246,21 @@ _BY_PARENT = re.compile(
     re.IGNORECASE,
 )
 _YOUNG = re.compile(
-    r"\b(?:[1-9]|1[0-7]|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
+    r"\b(?<!-)(?:[1-9]|1[0-7]|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
     r"[- ]years?[- ]old\b|\b(?:days?|weeks?|months?)[- ]old\b"
     r"|\b(?:aged|age) (?:[1-9]|1[0-7])\b(?! ?\d)"
     r"|\b(?:boy|girl|infant|newborn|neonate|toddler|child|baby)\b|患儿",
     re.IGNORECASE,
 )
+# The first age that a presentation states, if it is an adult's: "a 34-year-old mother of a girl".
+_ADULT = re.compile(
+    r"^[^.]{0,40}?\b(?:1[89]|[2-9]\d|1\d\d|(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)"
+    r"(?:-\w{3,5})?)[- ]years?[- ]old\b",
+    re.IGNORECASE,
+)
 _CHILD = re.compile(
-    r"\b(?:(?:your|his|her|their|the) )?"
+    r"\b(?<!as a )(?<!as an )(?<!was a )(?<!was an )(?<!were a )(?<!were an )"
+    r"(?:(?:your|his|her|their|the) )?"
     r"(?:(?:little )?(?:son|daughter|boy|girl)|child|baby|infant|newborn|toddler)\b",
     re.IGNORECASE,
 )
@@ -442,7 +449,7 @@ class AskedText:
     @cached_property
     def declined(self) -> bool:
         """Whether it says that something shall not be done: "no CRP", "ECG not needed"."""
-        return bool(_DECLINED.search(self.text))
+        return bool(_DECLINED.search(self.thing))
 
     @cached_property
     def several(self) -> bool:
@@ -617,7 +624,7 @@ class AskedText:
 
     @cached_property
     def _specimens(self) -> list[re.Pattern[str]]:
-        return [each for each in _SPECIMENS if each.search(self.text)]
+        return [each for each in _SPECIMENS if each.search(self.thing)]
 
     def _other_specimen(self, said: str, own: str) -> bool:
         """Whether a wording is of another specimen; without one, `own` must not be of one.
@@ -640,5 +647,7 @@ class AskedText:
 
 def of_patient(request: str, presentation: str) -> str:
     """The request, in which "your son" is the patient where the case is a child's."""
-    young = _BY_PARENT.search(presentation) or _YOUNG.search(presentation)
+    young = _BY_PARENT.search(presentation) or (
+        _YOUNG.search(presentation) and not _ADULT.search(presentation)
+    )
     return _CHILD.sub("the patient", request) if young else request

@@ -114,8 +114,9 @@ class Matcher:
        has the same words, by their stems, but for words of asking ("cough please").
     2. It joins things ("fever or cough"), and several items stand in it: all that no longer one
        holds. Where one has a specimen ("serum sodium and urine protein"), each is read alone.
-    3. Of all words of it and of a name or question, .6 or more are in common, and one of the two
-       has no others; of a test, the request.
+    3. It shares at least .6 of all words that it and a name or question have together. One of the
+       two holds all words of the other. For a test, the request holds all words of the name or
+       question, apart from general ones ("serum"): "protein" is no "monoclonal protein".
     4. All words of a name stand in it, else their stems, else those of a question or synonym. Of
        several, those with the most words count. A longer one that holds the words of a name goes
        before the name: "yellow sputum" before "sputum". A synonym of several words of which all but
@@ -169,10 +170,12 @@ class Matcher:
         self._stemmed = Lexicon([*names, *(w for w, _ in [*asked, *also])], stems)
         self._owners = [*items, *(item for _, item in [*asked, *also])]
         same: dict[frozenset[str], tuple[str, dict[str, Item]]] = {}
+        named = set(self._stemmed.entries[: len(items)])
         for place, item in enumerate(self._owners):
             if entry := self._stemmed.entries[place]:
                 step = SHARED if place < 2 * len(items) else SYNONYM
-                same.setdefault(entry, (step, {}))[1][item.name] = item
+                if place < len(items) or entry not in named:  # a name goes before other wordings
+                    same.setdefault(entry, (step, {}))[1][item.name] = item
         only: dict[frozenset[str], tuple[str, dict[str, Item]]] = {}
         for each, item in alone:
             only.setdefault(stems(each), (SYNONYM, {}))[1][item.name] = item
@@ -210,7 +213,7 @@ class Matcher:
         return Match(meant, MEANING) if len(meant) == 1 else Match()
 
     def _by_words(self, asked: AskedText) -> Match:
-        """Equal words, then steps 2 to 4."""
+        """Equal stems as in step 1, then steps 2 to 4."""
         same = self._same.get(stems(asked.thing), Match())
         if fitting := self._fitting(asked, same.items):
             return Match(fitting, same.step)

@@ -48,9 +48,10 @@ DIFFERENCE = 0.5
 """A marker tells two candidates apart if their P(positive) differ by at least this much."""
 
 _LIST = re.compile(r"[,;/|\n，；、。]")
-_WORDS = re.compile(r"[,;/|\n，；、。]|\b(?:or|and|vs\.?|versus)\b|[或和与及]")
+_WORDS = re.compile(r"[,;/|\n，；、。]|\b(?:or|and|vs|versus)\b\.?|[或和与及]", re.IGNORECASE)
 _ANYTHING = re.compile(
-    rf"{_WORDS.pattern}|[:：()（）\[\]{{}}+&•·→！？\t]|[.!?](?:\s|$)|\s[-–—*]+\s|\b\d{{1,2}}[.)]\s"
+    rf"{_WORDS.pattern}|[:：()（）\[\]{{}}+&•·→！？\t]|[.!?](?:\s|$)|\s[-–—*]+\s|\b\d{{1,2}}[.)]\s",
+    re.IGNORECASE,
 )
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[。！？\n]")
 
@@ -85,7 +86,7 @@ class ExactJudge:
 
 
 _LABEL = re.compile(
-    r"^\s*(?:\d{1,2}[.)]\s+|(?:(?:final|primary|main|working) )?diagnosis\s*[:：]\s*)",
+    r"^\s*(?:\d{1,2}[.)]\s+)?(?:(?:(?:final|primary|main|working) )?diagnosis\s*[:：]\s*)?",
     re.IGNORECASE,
 )
 _BRACKETED = re.compile(r"\s*[(（]([^()（）]{1,12})[)）]")
@@ -109,7 +110,7 @@ def _plain(name: str) -> str:
         return name
     name = _MARKS.sub("", unicodedata.normalize("NFD", _LABEL.sub("", name, count=1)))
     for found in reversed([*_BRACKETED.finditer(name)]):
-        if abbreviates(found[1], name[: found.start()]):
+        if abbreviates(found[1], name[: found.start()]) and asserts(name[: found.end()]):
             name = name[: found.start()] + name[found.end() :]
     name = _POSSESSIVE.sub("", name)
     for british, american in _BRITISH:

@@ -179,7 +179,7 @@ def _figures(
         (claim.of_run, measure)
         for claim in claims
         for side, measure in _measured(claim)
-        if claim.of_run in FIGURES and side == arm
+        if claim.of_run in FIGURES and isinstance(side, str) and parted(side)[0].arm == arm
     }
     outcomes = run.outcomes(TRAINED) if wanted else []
     return {(name, of): figure(name, curve, outcomes, of) for name, of in wanted}

@@ -159,7 +159,7 @@ class Queue:
 
         An interruption stops the processes, which keep what they have, and goes on to the caller.
         """
-        left = [job for job in dict.fromkeys(jobs) if not job.ended and job not in self.failed]
+        left = [job for job in dict.fromkeys(jobs) if job not in self.failed and not job.ended]
         try:
             while left or self._running:
                 while left and len(self._running) < self.workers and self.has_time():

@@ -47,7 +47,7 @@ class ClaimsPlan:
 
     @cached_property
     def whole(self) -> ClaimsPlan:
-        """The plan with the claims that are not chosen: a folder's page has their runs as well."""
+        """The same plan with all claims of the paper: the folder's page shows all of them."""
         return replace(self, chosen=())
 
     @property
@@ -132,7 +132,7 @@ class ClaimsPlan:
         return f"{self.paper.setups[setup].scales[self.scale].words} {seed}"
 
     def checked(self, setup: str) -> set[int]:
-        """The first seeds whose checks of this set-up have a folder, of which some may be older."""
+        """Under which `first` checks may lie: 0, the plan's own, and those that have a folder."""
         folder = self.folder / setup / CHECKS
         named = (each.name.rpartition("-")[2] for each in folder.glob("*-*") if each.is_dir())
         return {0, self.first, *(int(seed) for seed in named if seed.isdecimal())}
@@ -276,7 +276,10 @@ class ClaimTrial:
             ]
             self.seeds[name] = number
         self.queue.run(jobs, self.told)
-        self.queue.run([job for trained, job in further if trained.ended], self.told)
+        whole = [
+            job for trained, job in further if trained not in self.queue.failed and trained.ended
+        ]
+        self.queue.run(whole, self.told)
         self.looked()
 
     def _neediest(self, setups: Sequence[str]) -> str | None:
