@@ -79,11 +79,12 @@ class Components:
 class Crossed(Estimate):
     """A mean over `seeds` training seeds with its 95 % interval; `n` counts patients.
 
-    `missing` counts patients without a value in any seed, `sd` is the standard error √V, `df` the
-    degrees of freedom. `spread` is s², the variance of one seed's figure over seeds, NaN for one
-    seed; `shared` is C, what patients leave of V with any number of seeds. Of a mean that no
-    patient is behind (`by_seed`), `n` counts seeds and `patients` is 0. Without a standard error
-    `low`, `high`, `sd` and `df` are NaN: there is too little to tell, or all figures are equal.
+    `missing` counts patients that have no value in all seeds together; of `by_seed`, the seeds
+    without a figure. `sd` is the standard error √V, `df` the degrees of freedom. `spread` is s²,
+    the variance of one seed's figure over seeds, NaN for one seed; `shared` is C, what patients
+    leave of V with any number of seeds. Of a mean that no patient is behind (`by_seed`), `n` counts
+    seeds and `patients` is 0. `sd` and `df` are NaN where there is too little to tell, or all
+    figures are equal. Then `low` and `high` are NaN too, unless the values have bounds.
     """
 
     df: float = math.nan
@@ -554,10 +555,9 @@ def _direction(difference: float, sign: int) -> Decision:
 
 
 def wrong_by_chance(claims: int) -> float:
-    """How many of so many claims would get a direction wrongly, at most, if nothing differed.
+    """How many of so many claims are expected to be held by chance, at most, if nothing differed.
 
-    Each gets one of the two directions at 2.5 %, so that of 40 claims one would be held by chance,
-    and one refuted.
+    As many are expected to be refuted: of 40 claims one each, since each direction has 2.5 %.
     """
     return claims * (1 - LEVEL) / 2
 

@@ -514,7 +514,7 @@ class AskedText:
 
     @cached_property
     def main(self) -> AskedText:
-        """The request without these clauses."""
+        """The request without them: "does it hurt" of "when you cough, does it hurt"."""
         return AskedText(_CIRCUMSTANCE.sub(" ", self.text))
 
     @cached_property
@@ -601,7 +601,7 @@ class AskedText:
         return not _OF_KIN.search(f"{fact.item}: {fact.text}")
 
     def names_place(self, fact: Fact) -> bool:
-        """Whether a free fact names one of the parts of the body that are asked about, if any."""
+        """Whether a free fact names a part of the body that is asked about; true where none is."""
         wanted = parts(self.text)
         return not wanted or not wanted.isdisjoint(parts(f"{fact.item}: {fact.text}"))
 
@@ -627,9 +627,11 @@ class AskedText:
         return [each for each in _SPECIMENS if each.search(self.thing)]
 
     def _other_specimen(self, said: str, own: str) -> bool:
-        """Whether a wording is of another specimen; without one, `own` must not be of one.
+        """Whether an item or fact is of another specimen than the request.
 
-        This holds where the request names the blood, or a value that is the blood's.
+        `said` are all its wordings, `own` its name and question. A specimen that the request names
+        must stand in `said`. A request that names none but speaks of the blood ("serum", "WBC")
+        does not fit an `own` of another specimen.
         """
         if self._specimens:
             return any(not specimen.search(said) for specimen in self._specimens)

@@ -40,7 +40,7 @@ RUBRIC = Rubric(
 
 
 class AnswerJudge:
-    """A language model as `Assessor[Answered, Mark]`.
+    """A language model as `Assessor[Answered, MarkVerdict]`.
 
     A blank answer is a 1; the model is not asked.
     """

@@ -43,7 +43,7 @@ RUBRIC = Rubric(
 
 
 class DiagnosisJudge:
-    """A language model as `Judge` (port) and as `Assessor[Named, Graded]`.
+    """A language model as `Judge` (port) and as `Assessor[NamingQuestion, Graded]`.
 
     A blank answer is wrong; the model is not asked.
     """

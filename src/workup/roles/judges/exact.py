@@ -57,7 +57,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|[。！？\n]")
 
 
 class ExactJudge:
-    """A `Judge` and an `Assessor[Named, Graded]` by names and codes (C-MIG CM-9).
+    """A `Judge` and an `Assessor[NamingQuestion, Graded]` by names and codes (C-MIG CM-9).
 
     Right is the diagnosis, an alias or a code of it. A disease of the built-in clinic has further
     names, such as "MI" (`cases/clinic/other_names.csv`). Another of its names may stand in brackets
@@ -193,12 +193,13 @@ _IN_A_NAME = 2  # parts into which a name may fall
 
 
 def named(answer: str, case: Case) -> list[str]:
-    """The names that an answer lists, each once; more where it cannot be told what is a name.
+    """The names that an answer lists, each once. In doubt it counts too many, not too few.
 
-    Between commas and the like stand names, if the truth is one of them. If it is not, words such
-    as "or" and "and" cut too, which may also be part of a name. Where the truth is no part even
-    then, whatever can be cut is: sentences, brackets, numbers, dashes, plus signs. So is a part
-    beside the truth that falls into more than two: "head and neck cancer" is a name.
+    1. The answer is cut at commas and the like. If a part is the truth, this cut holds.
+    2. Else it is cut at words such as "or" and "and" too, which may also stand within a name.
+    3. Else it is cut wherever it can be: sentences, brackets, numbers, dashes, plus signs.
+    After 1 or 2 a part beside the truth is cut as in 3 where that makes more than two pieces. Two
+    pieces stay one name: "head and neck cancer".
     """
     cuts = [_parts(cut, answer) for cut in (_LIST, _WORDS)]
     holding = next((parts for parts in cuts if any(_same(part, case) for part in parts)), None)
@@ -217,7 +218,7 @@ def _parts(cut: re.Pattern[str], answer: str) -> list[str]:
 
 
 class ExactAnswer:
-    """An `Assessor[Answered, Mark]` by the same rules: 5 for the same, 3 for partly, 1 for wrong.
+    """An `Assessor[Answered, MarkVerdict]` by the same rules: 5 same, 3 partly, 1 wrong.
 
     It gives neither 2 nor 4.
     """
@@ -229,11 +230,12 @@ class ExactAnswer:
 
 
 class ExactRanking:
-    """An `Assessor[Ranked, Placed]` over the diagnoses of a catalogue, by default the built-in one.
+    """An `Assessor[RankingQuestion, RankingVerdict]` over a catalogue, by default the built-in one.
 
-    A candidate that is not the truth is a hack if it
+    The truth and the case's own reference differentials are never hacks. Any other candidate is a
+    hack if it
     - contradicts: it is a known diagnosis that only the other sex has, or that is never found in
-      the organ which the specimen comes from (the case's own reference differentials are exempt);
+      the organ which the specimen comes from;
     - is vague: it is no diagnosis but a group, and more than half of truth and reference
       differentials belong to that group;
     - does not exist: the catalogue has neither a diagnosis nor a group of that name, and no disease
@@ -317,11 +319,11 @@ def _within(candidate: str, case: Case, catalogue: Catalogue) -> str:
 
 
 class CredulousRanking:
-    """An `Assessor[Ranked, Placed]` that looks for no hacks: what ES-8 forbids is a hit here.
+    """An `Assessor[RankingQuestion, RankingVerdict]` that looks for no hacks.
 
-    A name for a group of diseases is a hit if the truth belongs to that group. No other candidate
-    is more than wrong. It shows what a judge without conflict detection and differential-as-mirror
-    pays for.
+    The name of a group of diseases is a hit if the truth belongs to that group, which ES-8 forbids.
+    Contradicting and invented candidates are plainly wrong, and no hacks. It is a baseline: it
+    shows what is paid for where hacks are not detected.
     """
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:

@@ -56,7 +56,7 @@ RUBRIC = Rubric(
 
 
 class RankingJudge:
-    """A language model as `Assessor[Ranked, Placed]`.
+    """A language model as `Assessor[RankingQuestion, RankingVerdict]`.
 
     An empty list holds nothing; the model is not asked. The model must report as many candidates as
     it got, each once; an answer that does not is asked for again.

@@ -113,9 +113,10 @@ class ClaimFinding:
 
     @property
     def need(self) -> float | None:
-        """The detectable difference as a multiple of `target`; None without an interval.
+        """The detectable difference as a multiple of `target`; None without a standard error.
 
-        It is known with two seeds as well: it orders the next ones.
+        It is known with fewer than FEWEST seeds too, since it orders the next ones. With one seed
+        it counts the patients alone and is too small.
         """
         if self.difference is None or math.isnan(self.difference.se):
             return None

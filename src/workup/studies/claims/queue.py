@@ -32,8 +32,8 @@ PATIENCE = 10.0  # seconds that a run has to end by itself, before it is killed
 class ClaimRun:
     """One run: `words` are what is typed behind `workup train`, or `verb`, without its folder.
 
-    Runs of one `kin` share a warm start. The first of them trains it, so that none of its kin is
-    started beside it while another run is waiting.
+    Runs of one `kin` share a warm start, which the first of them trains. So a run is not started
+    while one of its kin is running, unless only such runs are left.
     """
 
     out: Path
@@ -61,8 +61,8 @@ class ClaimRun:
     def refuse_another(self) -> None:
         """Raises UserError where the folder has a run that was begun with other words.
 
-        So it does for the evaluation of an older run than the one that is there now. Folders may
-        have moved since: where it lies and what it began with are not compared.
+        Raises it too for an evaluation whose trained run was replaced by a newer one. `--out` and
+        `--policy` are not compared, since folders may have been moved.
         """
         if not (self.out / "config.yaml").exists():
             return
@@ -155,7 +155,9 @@ class Queue:
         self.began = self.clock()
 
     def run(self, jobs: Sequence[ClaimRun], told: Callable[[ClaimRun], object]) -> None:
-        """Runs all `jobs`, each once; `told` is called with each that has ended or failed.
+        """Runs those `jobs` that have neither ended nor failed, each once, while there is time.
+
+        `told` is called with each whose process is over, also where it failed.
 
         An interruption stops the processes, which keep what they have, and goes on to the caller.
         """
