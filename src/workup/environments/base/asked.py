@@ -29,6 +29,7 @@ _LEFT_OUT = re.compile(
     r"|\b(?:no|not(?! only)|without)\b[^,;.?!]{0,80}(?=,? but\b)",
     re.IGNORECASE,
 )
+# "What's the hemoglobin?": a lone s beside a test's name would make another test of it.
 _CONTRACTED = re.compile(r"\b(what|where|how|when|who|there)['’]s\b", re.IGNORECASE)
 # An order that is none: "no CRP", "cancel the ECG", "CT not needed", "if negative: …".
 _DECLINED = re.compile(
@@ -555,9 +556,9 @@ class AskedText:
         if _ASKED_KIN.search(own) and not self.of_others:
             return False
         stain = bool(_STAINED.search(item.question))
-        if item.kind in _TESTS and (self.declined or self._other_test(called, stain)):
-            return False
-        if item.kind in _TESTS and _HAD_BEFORE.search(self.text):
+        if item.kind in _TESTS and (
+            self.declined or self._other_test(called, stain) or _HAD_BEFORE.search(self.text)
+        ):
             return False
         if item.kind is Kind.LABORATORY and (self._taken or self._other_specimen(said, own)):
             return False

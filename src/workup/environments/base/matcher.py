@@ -169,17 +169,18 @@ class Matcher:
         self._named = Lexicon(names)
         self._stemmed = Lexicon([*names, *(w for w, _ in [*asked, *also])], stems)
         self._owners = [*items, *(item for _, item in [*asked, *also])]
+        # A name goes before other wordings of the same words, and those before what has to be all.
+        entries, count = self._stemmed.entries, len(items)
+        steps = [SHARED] * (2 * count) + [SYNONYM] * len(also)
+        whole = list(zip(entries, steps, self._owners, strict=True))
+        last = [(stems(each), SYNONYM, item) for each, item in alone]
         same: dict[frozenset[str], tuple[str, dict[str, Item]]] = {}
-        named = set(self._stemmed.entries[: len(items)])
-        for place, item in enumerate(self._owners):
-            if entry := self._stemmed.entries[place]:
-                step = SHARED if place < 2 * len(items) else SYNONYM
-                if place < len(items) or entry not in named:  # a name goes before other wordings
-                    same.setdefault(entry, (step, {}))[1][item.name] = item
-        only: dict[frozenset[str], tuple[str, dict[str, Item]]] = {}
-        for each, item in alone:
-            only.setdefault(stems(each), (SYNONYM, {}))[1][item.name] = item
-        same = {**only, **same}
+        for wordings in (whole[:count], whole[count:], last):
+            more: dict[frozenset[str], tuple[str, dict[str, Item]]] = {}
+            for entry, step, item in wordings:
+                more.setdefault(entry, (step, {}))[1][item.name] = item
+            same = {**more, **same}
+        same.pop(frozenset(), None)
         self._same = {
             words: Match(tuple(own.values()), step) for words, (step, own) in same.items()
         }
@@ -374,6 +375,8 @@ class FactMatcher:
 
     def _of_habits(self, asked: AskedText) -> list[Fact]:
         """The facts on the habits that are asked about: alcohol, tobacco, drugs."""
+        if not asked.habits:
+            return []
         own = (fact for fact in self._facts if fact.kind is Kind.HISTORY)
         told = (fact for fact in own if any(each.search(fact.text) for each in asked.habits))
         return [fact for fact in told if asked.of_patient_alone(fact)]
