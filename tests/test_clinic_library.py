@@ -148,7 +148,8 @@ def test_a_disease_is_tied_to_what_its_tables_make_typical():
         if triple.relation.startswith(("has", "shown"))
     }
     for (disease, finding), chance in TABLE.items():
-        background, sex = FINDINGS[finding].background, FINDINGS[finding].sex
+        parent, sex = FINDINGS[finding].parent, FINDINGS[finding].sex
+        background = FINDINGS[finding].background * (FINDINGS[parent].background if parent else 1)
         if (
             sex
             or abs(chance - graph.TYPICAL) < 1e-9

@@ -81,26 +81,18 @@ _CONNECTIVE = re.compile("|".join(map(re.escape, _CONNECTIVES)))
 def _frequencies(subset: str) -> Mapping[tuple[str, str], float]:
     """(disease, finding) → P(finding | disease), over variants, both sexes and parent findings."""
     world = clinic(subset)
-    findings = world.tables.findings
-    places = {finding.name: place for place, finding in enumerate(findings)}
-    parents = [places[finding.parent or finding.name] for finding in findings]
-    chance = np.where(
-        [f.parent is not None for f in findings],
-        world.present * world.present[:, parents],
-        world.present,
-    )
     of = np.array(
         [
             [profile.disease == place for profile in world.profiles]
             for place in range(len(world.tables.diseases))
         ]
     )
-    chances = (of * world.prior) @ chance / (of @ world.prior)[:, None]
+    chances = (of * world.prior) @ world.chance / (of @ world.prior)[:, None]
     names = [disease.name for disease in world.tables.diseases]
     return {
         (name, f.name): float(p)
         for name, row in zip(names, chances, strict=True)
-        for f, p in zip(findings, row, strict=True)
+        for f, p in zip(world.tables.findings, row, strict=True)
     }
 
 
@@ -109,9 +101,16 @@ def frequency(subset: str, disease: Disease, finding: ClinicFinding) -> float:
     return _frequencies(subset)[disease.name, finding.name]
 
 
+@cache
+def background(subset: str, finding: ClinicFinding) -> float:
+    """P(finding | disease) where the tables say nothing of it, nor of its parent."""
+    parents = (each for each in clinic(subset).tables.findings if each.name == finding.parent)
+    return finding.background * next((parent.background for parent in parents), 1.0)
+
+
 def lift(subset: str, disease: Disease, finding: ClinicFinding) -> float:
     """How many times as probable the finding is in the disease as where the tables say nothing."""
-    return frequency(subset, disease, finding) / finding.background
+    return frequency(subset, disease, finding) / background(subset, finding)
 
 
 def possible(disease: Disease, finding: ClinicFinding) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 from workup.cases.clinic.graph import (
     WORDINGS,
     Triple,
+    background,
     frequency,
     link,
     possible,
@@ -378,7 +379,7 @@ def _pictures(subset: str) -> Array:
     """
     tables = clinic(subset).tables
     excess = [
-        [max(frequency(subset, d, f) - f.background, 0.0) for f in tables.findings]
+        [max(frequency(subset, d, f) - background(subset, f), 0.0) for f in tables.findings]
         for d in tables.diseases
     ]
     return np.asarray(excess / np.linalg.norm(excess, axis=1, keepdims=True))

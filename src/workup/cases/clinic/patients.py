@@ -7,7 +7,8 @@ because of one finding c with a chance proportional to its `complaint` weight, i
 P(profile, c) ∝ prior(profile) · w_c · P(c | profile). So the posterior given age, sex and
 complaint, and everything asked later, is the one of the tables alone: nothing about the choice of
 the complaint has to be modelled. A profile is a disease, its variant and a sex; given it, findings
-are independent but for parents.
+are independent but for parents. Who comes with a finding that has a parent has the parent too: who
+coughs up blood coughs.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ class Profile:
 class Clinic:
     """One subset's tables as arrays over profiles, and the exact knowledge made of them.
 
-    `present` is P(finding | profile, parent present), profiles × findings; `ages` profiles ×
-    decades; `prior` one per profile.
+    `present` is P(finding | profile, parent present) and `chance` is P(finding | profile), both
+    profiles × findings; `ages` profiles × decades; `prior` one per profile.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -116,16 +117,17 @@ class Clinic:
         self.ages: Array = np.array(
             [_decades(tables.diseases[profile.disease].ages) for profile in self.profiles]
         )
-        joint = (
-            self.prior[:, None] * self.present * [finding.complaint for finding in tables.findings]
-        )
-        self._comes: Array = np.cumsum(joint) / joint.sum()
         places = {finding.name: place for place, finding in enumerate(tables.findings)}
-        self._parents = [
-            (place, places[f.parent])
+        self._parents = {
+            place: places[f.parent]
             for place, f in enumerate(tables.findings)
             if f.parent is not None
-        ]
+        }
+        self.chance: Array = self.present.copy()
+        for child, parent in self._parents.items():
+            self.chance[:, child] *= self.present[:, parent]
+        joint = self.prior[:, None] * self.chance * [f.complaint for f in tables.findings]
+        self._comes: Array = np.cumsum(joint) / joint.sum()
         self.knowledge = self._knowledge()
 
     def _chance(self, profile: Profile, finding: ClinicFinding) -> float:
@@ -166,8 +168,8 @@ class Clinic:
         profile, complaint = divmod(min(chosen, self._comes.size - 1), len(self.tables.findings))
         decade = int(np.searchsorted(np.cumsum(self.ages[profile]), rng.random(), side="right"))
         present = rng.random(len(self.tables.findings)) < self.present[profile]
-        present[complaint] = True
-        for child, parent in self._parents:
+        present[[complaint, self._parents.get(complaint, complaint)]] = True
+        for child, parent in self._parents.items():
             present[child] &= present[parent]
         return profile, min(decade, len(DECADES) - 1), complaint, present
 
