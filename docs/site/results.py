@@ -46,7 +46,7 @@ from workup.runs.words import DASH, cell, number, plus_minus
 from workup.studies.claims.decided import CANNOT, NOT_RUN
 from workup.studies.claims.deciding import NAME as CLAIMS
 from workup.studies.claims.deciding import without_means
-from workup.studies.claims.page import rising_text
+from workup.studies.claims.page import EACH, each_seed, rising_text
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "results"
@@ -233,7 +233,7 @@ def _without(claims: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _arms(found: Mapping[str, Any]) -> str:
-    """Every set-up's arms, with the mean over seeds and how many runs were still rising."""
+    """Every set-up's arms: the means over seeds, each seed's accuracy, how many still rose."""
     parts = []
     for setup in found["setups"].values():
         measures = list(
@@ -243,14 +243,14 @@ def _arms(found: Mapping[str, Any]) -> str:
             [
                 arm,
                 *(_mean(entry["by_seed"].get(name, {}), name) for name in measures),
-                str(len(entry["seeds"])),
+                each_seed(entry["by_seed"]),
                 DASH if entry["rising"] is None else str(entry["rising"]),
                 f"`{setup['commands'][arm]}`",
             ]
             for arm, entry in setup["arms"].items()
         ]
         titles = [metric(name).title for name in measures]
-        headings = ["arm", *titles, "seeds", "still rising", "command of the first seed"]
+        headings = ["arm", *titles, EACH, "still rising", "command of the first seed"]
         parts.append(f"{setup['about']}\n\n{_markdown(headings, rows)}")
     return "\n\n".join(parts)
 
@@ -302,8 +302,8 @@ def claims_page(found: Mapping[str, Any]) -> str:
         _verdicts(found),
         *(["\n".join(f"- {note}" for note in found["notes"])] if found["notes"] else []),
         "## The arms",
-        "Means over seeds of the trained policies. *Still rising* counts the runs whose reward "
-        "rose to the end.",
+        "Means over seeds of the trained policies, and each seed's accuracy. *Still rising* counts "
+        "the runs whose reward rose to the end.",
         _arms(found),
     ]
     return "\n\n".join(parts) + "\n"

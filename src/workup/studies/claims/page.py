@@ -41,6 +41,7 @@ TITLES = {
     **{"": "{}", AREA: "{}, over the training curve"},
     **{name: figure.title for name, figure in FIGURES.items()},
 }
+EACH = "accuracy of each seed"
 TALL, ROW = 0.55, 0.24  # inches: of a figure without rows, and of a row
 WIDE = 4.6
 
@@ -304,7 +305,7 @@ def arms(runs: Sequence[Ended]) -> dict[str, Any]:
 
 
 def levels(runs: Sequence[Ended]) -> Sheet:
-    """Every arm's figures: the mean over its seeds."""
+    """Every arm's figures: the means over its seeds, and the accuracy of each."""
     rows = []
     for arm, entry in arms(runs).items():
         means = {name: fmean(each.values()) for name, each in entry["by_seed"].items()}
@@ -312,13 +313,19 @@ def levels(runs: Sequence[Ended]) -> Sheet:
             (
                 arm,
                 *(number(name, means.get(name)) for name in OWN),
-                str(len(entry["seeds"])),
+                each_seed(entry["by_seed"]),
                 DASH if entry["rising"] is None else str(entry["rising"]),
                 duration(entry["seconds"]),
             )
         )
     titles = [metric(name).title for name in OWN]
-    return Sheet(["arm", *titles, "seeds", "still rising", "a run"], rows, "Arms")
+    return Sheet(["arm", *titles, EACH, "still rising", "a run"], rows, "Arms")
+
+
+def each_seed(by_seed: Mapping[str, Mapping[str, float]]) -> str:
+    """ "3: .74, 4: .80": the accuracy that each seed ended with; a dash without any"""
+    known = by_seed.get("accuracy", {}).items()
+    return ", ".join(f"{seed}: {number('accuracy', value)}" for seed, value in known) or DASH
 
 
 def commands(typed: Mapping[str, str]) -> Sheet:
