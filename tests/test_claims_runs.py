@@ -24,6 +24,7 @@ from workup.core.errors import UserError
 from workup.core.statistics import Estimate
 from workup.runs import Run
 from workup.runs.files import DamagedError
+from workup.runs.words import number
 from workup.studies import claims
 from workup.studies.claims import SCALES, meaning
 from workup.studies.claims.deciding import Deciding, alone, without_means
@@ -130,6 +131,10 @@ def test_a_file_is_run_interrupted_and_run_on(toy: Path, tmp_path: Path, call: C
     assert found["made"]["workup"]
     page = (tmp_path / "out" / "claims.html").read_text(encoding="utf-8")
     assert "Its reader is above a half" in page
+    each = found["setups"]["clinic"]["arms"]["crit"]["by_seed"]["accuracy"]
+    ends = ", ".join(f"{seed}: {number('accuracy', value)}" for seed, value in each.items())
+    assert each.keys() == {"0", "1"}
+    assert ends in page, "what each seed ended with"
     runs = sorted(path.name for path in (tmp_path / "out" / "clinic").iterdir() if path.is_dir())
     assert runs == ["crit-0", "crit-1", "elsewhere", "outcome-0", "outcome-1"]
     further = tmp_path / "out" / "clinic" / "elsewhere" / "brief"
