@@ -48,7 +48,8 @@ def shown(
     source: Source, index: int = 0, of: Reasoning | None = None, **settings: int
 ) -> Demonstration:
     environment = of or world()
-    (stage,) = METHOD.stages(METHOD.settings(**settings), environment)
+    warm_start, stage = METHOD.stages(METHOD.settings(**settings), environment)
+    assert (warm_start.name, warm_start.size) == ("warm start", None), "of the tiny policy alone"
     assert isinstance(stage, SftStage)
     return stage.demonstrate(source, environment, 1, index)
 

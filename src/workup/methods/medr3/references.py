@@ -11,7 +11,7 @@ from pydantic import Field
 from workup.core.case import Case, Source
 from workup.core.episode import DIAGNOSE, Message
 from workup.core.errors import UserError
-from workup.core.ports import Demonstration, Environment
+from workup.core.ports import Demonstration, Environment, Teaching
 from workup.core.shapes import FrozenModel
 from workup.core.stages import SftStage, Stage
 from workup.core.text import THINK, neutralise, tagged
@@ -90,7 +90,13 @@ def _searched(
 
 
 def stages(settings: ReferenceSftSettings, environment: Environment) -> Sequence[Stage]:
-    """Imitates the reference processes of each training case; nothing is reinforced."""
+    """Imitates the reference processes of each training case; nothing is reinforced.
+
+    The tiny policy has the warm start of the other methods before it, so that all begin alike.
+    """
     reasoning_of(environment)
     shown = partial(reference, settings)
-    return (SftStage("references", shown, size=0, each=settings.references),)
+    return (
+        SftStage("warm start", Teaching().demonstrate),
+        SftStage("references", shown, size=0, each=settings.references),
+    )
