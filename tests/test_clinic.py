@@ -564,3 +564,19 @@ def test_shapley_values_are_symmetric_and_zero_for_a_dummy():
     assert shapley(knowledge, case, []) == []
     with pytest.raises(ValueError, match="too many"):
         shapley(knowledge, case, facts * 4)
+
+
+def test_the_full_clinics_options_are_as_many_as_there_are_letters():
+    """The right one is among them, anywhere; in the other order they are the same ones."""
+    source, other = (
+        open_source(f"clinic:full#{how}", split=0) for how in ("options", "options,reordered")
+    )
+    places = []
+    for case, turned in zip(source.test[:60], other.test[:60], strict=True):
+        assert len(set(case.options)) == len(case.options) == 26
+        assert case.options[::-1] == turned.options
+        places.append(case.options.index(case.truth.diagnosis))
+    assert min(places) < 5
+    assert max(places) > 20
+    small = open_source("clinic:s#options", split=0)
+    assert set(small.test[0].options) == set(small.diagnoses)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -212,6 +213,12 @@ def test_every_name_of_the_clinic_is_found_in_every_form(data: st.DataObject) ->
 
 
 SOURCE_NAMES = DiseaseNames(name for entry in built_in().entries for name in entry.names)
+
+
+def test_a_long_name_is_read_in_linear_time() -> None:
+    began = time.process_time()
+    DiseaseNames([f"aa{'s' * 200_000}x", "aortic stenosis"]).within(f"bb{'s' * 200_000}x")
+    assert time.process_time() - began < 2
 
 
 @given(st.text(max_size=300))

@@ -11,18 +11,28 @@ from pathlib import Path
 import pytest
 from waiting import HANG
 
-from workup.core.disk import whole_file, whole_folder
+from workup.core.disk import in_turn, whole_file, whole_folder
 
 WRITER = """
 import sys
 from pathlib import Path
-from workup.core.disk import whole_file, whole_folder
+from workup.core.disk import in_turn, whole_file, whole_folder
 path = Path(sys.argv[2])
 context = whole_file(path) if sys.argv[1] == "file" else whole_folder(path, shared=True)
 with context as draft:
     (draft if sys.argv[1] == "file" else draft / "part").write_text("half")
     print(draft, flush=True)
     sys.stdin.read()
+"""
+
+
+TURN = """
+import sys
+from pathlib import Path
+from workup.core.disk import in_turn
+with in_turn(Path(sys.argv[1]), lambda: print("waits", flush=True)):
+    print("begins", flush=True)
+    sys.stdin.readline()
 """
 
 
@@ -81,3 +91,34 @@ def test_other_names_are_left_alone(tmp_path: Path) -> None:
     with whole_folder(tmp_path / "made", shared=True):
         pass
     assert sorted(drafts(tmp_path)) == sorted(others)
+
+
+def told(process: subprocess.Popen[str]) -> str:
+    """The next line of its output."""
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def test_what_must_not_be_done_twice_at_once_is_done_in_turn(tmp_path: Path) -> None:
+    def taking_turns() -> subprocess.Popen[str]:
+        words = [sys.executable, "-c", TURN, str(tmp_path / "new" / "warm.lock")]
+        return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    first = taking_turns()
+    assert told(first) == "begins\n"
+    second = taking_turns()
+    assert told(second) == "waits\n"
+    first.communicate("\n", timeout=HANG)
+    assert told(second) == "begins\n", "as soon as the first is over"
+    third = taking_turns()
+    assert told(third) == "waits\n"
+    second.kill()
+    second.communicate(timeout=HANG)
+    assert told(third) == "begins\n", "a process that is killed keeps nobody waiting"
+    third.communicate("\n", timeout=HANG)
+
+
+def test_nobody_waits_where_the_disk_refuses(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with in_turn(tmp_path / "file" / "warm.lock", lambda: pytest.fail("nobody is waited for")):
+        pass

@@ -279,6 +279,21 @@ class Mute(Triage):
 class Alone(Triage):
     def __init__(self):
         super().__init__(None, None)
+
+
+class Unset(Encounter):
+    class Settings(EncounterSettings):
+        greeting: str = "Next, please."
+
+    stop = ()
+    open, read, write, answer, conclude = (
+        Triage.open, Triage.read, Triage.write, Triage.answer, Triage.conclude
+    )
+
+
+class Turned(Triage):
+    def __init__(self, settings, source):
+        super().__init__(source, settings)
 '''
 
 
@@ -344,6 +359,8 @@ def test_what_one_from_outside_can_be_told_is_checked(triage: str) -> None:
         ({"name": "triage:DIAGNOSE"}, "'triage:DIAGNOSE' is no environment: name a class that is"),
         ({"name": "triage:Mute"}, "'triage:Mute' is no environment: it lacks answer, stop"),
         ({"name": "triage:Alone"}, r"'triage:Alone': write __init__\(self, source, settings\)"),
+        ({"name": "triage:Unset"}, r"'triage:Unset': write __init__\(self, source, settings\)"),
+        ({"name": "triage:Turned"}, r"'triage:Turned': write __init__\(self, source, settings\)"),
         ({"name": "nowhere:environment"}, "cannot import 'nowhere'"),
     ):
         with pytest.raises(UserError, match=said):

@@ -416,6 +416,7 @@ def test_items_of_findings_are_those_of_the_sidecar(tmp_path: Path) -> None:
         (["Flu", "Cold", "Gout"], "Flu; Cold", ["Flu", "Cold"], ""),
         (["Flu", "Cold", "Gout"], "Flu", ["Flu", "cold"], "'cold' is none"),
         (["the flu.", "Cold"], "Flu", None, ""),
+        ([*map(str, range(26)), "Flu"], "Flu", None, "at most 26 items"),
         ([], "Flu", None, ""),
     ],
 )

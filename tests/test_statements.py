@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from serving import Server, saying, serving
 
-from workup.cases.clinic.graph import Triple, triples, verbalise
+from workup.cases.clinic.graph import Triple, read_triples, triples, verbalise
 from workup.cases.clinic.library import library
 from workup.core.case import LONGEST_ENTITY, MOST_STATEMENTS, Passage, Statement
 from workup.core.errors import RolloutError
@@ -41,6 +41,15 @@ def test_the_exact_reader_marks_what_a_document_says_too() -> None:
     reasoning = f"So I think. {verbalise(one)} {verbalise(other, 1)}"
     found = read(ExactStatements(), reasoning, f"A text. {verbalise(other)}", verbalise(third))
     assert found == (Statement(*one, False), Statement(*other, True))
+
+
+def test_a_statement_whose_words_state_nothing_alone_is_left_out() -> None:
+    """The second clause states something. Its words stand first within a clause that does not."""
+    clause = "fever is treated-with x belongs to the family y"
+    text = f"{clause}. {clause.replace('treated-with', 'treated with')}."
+    (stated,) = read_triples(text)
+    assert stated.tail == "y"
+    assert ExactStatements().stated(text) == ()
 
 
 def test_a_model_reads_statements_and_their_documents(server: Server, model: Endpoint) -> None:

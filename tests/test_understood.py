@@ -660,6 +660,12 @@ def test_an_interpreter_reads_what_words_do_not_say(tmp_path: Path) -> None:
         world = Consultation(()).with_models({"interpreter": model})
         told = asyncio.run(world.answer(free, (), Action("ask", ("Do you bark?",))))
         assert (told.evidence, told.understood_by) == (("1",), "model")
+        listed, last = WORLD.with_models({"interpreter": model}), len(SOURCE.items) + 1
+        for chosen, evidence in (([last], ("1",)), ([1, last], ())):
+            server.answer = lambda body, chosen=chosen: json.dumps({"numbers": chosen})
+            heard = Action("ask", (f"Do you bark {len(chosen)} times?",))
+            told = asyncio.run(listed.answer(free, (), heard))
+            assert (told.evidence, told.understood) == (evidence, bool(evidence))
         server.answer = lambda body: json.dumps({"numbers": [9]})
         with pytest.raises(RolloutError, match=r"interpreter: no usable answer .* no thing 9"):
             asyncio.run(world.answer(free, (), Action("ask", ("Is it bad?",))))

@@ -44,7 +44,7 @@ from workup.cases.lines import CaseLines
 from workup.cases.publications import Groups, publications
 from workup.cases.questions import Answer
 from workup.cases.rows import Filled, RowErrors
-from workup.core.case import LONGEST_ENTITY, MOST_STATEMENTS, Case, Item, Kind, Source
+from workup.core.case import LONGEST_ENTITY, MOST_OPTIONS, MOST_STATEMENTS, Case, Item, Kind, Source
 from workup.core.disk import whole_file
 from workup.core.errors import CaseError, UserError
 from workup.core.leaks import Mask
@@ -156,7 +156,7 @@ class CaseLine(_Strict):
     presentation: Name
     truth: TruthLine
     question: str = ""
-    options: list[Trimmed] = []
+    options: list[Trimmed] = Field(default=[], max_length=MOST_OPTIONS)
     given: list[FactLine] = []
     category: str = ""
     provenance: list[ProvenanceLine] = []

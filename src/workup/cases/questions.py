@@ -30,7 +30,7 @@ from workup.cases.files import (
 )
 from workup.cases.pieces import Piece, piece_at, pieces
 from workup.cases.rows import RowErrors, sound
-from workup.core.case import Case, Source, Truth
+from workup.core.case import MOST_OPTIONS, Case, Source, Truth
 from workup.core.errors import CaseError, UserError
 from workup.core.lazy import Lazy
 from workup.core.leaks import WITHHELD
@@ -374,6 +374,8 @@ def choice(options: dict[str, str], right: str) -> tuple[tuple[str, ...], Truth]
         return Dropped("it has no answer")
     if len(shown) < 2:
         return Dropped("fewer than two of its options have a text")
+    if len(shown) > MOST_OPTIONS:
+        return Dropped(f"it has more than {MOST_OPTIONS} options")
     if not letters <= set(shown):
         return Dropped("its answer is none of the options' letters")
     chosen = [letter for letter in shown if letter in letters]

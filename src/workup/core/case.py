@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from string import ascii_uppercase
 from typing import Any, NamedTuple, Protocol
 
 from workup.core.channel import Channel
@@ -104,6 +105,15 @@ class Truth:
     references: tuple[str, ...] = ()
     graphs: tuple[tuple[Statement, ...], ...] = ()
     extra: Any = None
+
+
+MOST_OPTIONS = len(ascii_uppercase)
+"""Options of a case at most: each has a letter."""
+
+
+def by_letter(options: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """(letter, option) of each: A, B, …"""
+    return zip(ascii_uppercase, options, strict=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import shutil
 import socket
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 from weakref import WeakSet
@@ -140,6 +140,26 @@ def hold(file: IO[Any]) -> None:
     """
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     _held.add(file)
+
+
+@contextmanager
+def in_turn(path: Path, waiting: Callable[[], object]) -> Iterator[None]:
+    """Runs the block while no other process of this machine runs one for the same `path`.
+
+    `waiting` is called where another one does, before this one waits for its end. `path` is an
+    empty file, which is made and stays. On a disk that refuses files or locks nobody waits.
+    """
+    with ExitStack() as opened:
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = opened.enter_context(path.open("a"))
+            try:
+                hold(file)
+            except BlockingIOError:
+                waiting()
+                fcntl.flock(file, fcntl.LOCK_EX)
+                _held.add(file)
+        yield
 
 
 def _let_go() -> None:

@@ -55,6 +55,11 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def reason(error: BaseException) -> str:
+    """What an error says; the name of its class where it says nothing."""
+    return str(error) or type(error).__name__
+
+
 class RolloutError(WorkupError):
     """One episode could not be finished: a judge, a patient or an endpoint gave up."""
 

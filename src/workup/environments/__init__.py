@@ -11,6 +11,7 @@ if any. There is no registry. From outside a class is an environment: see `load`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import getdoc, signature
 from pkgutil import iter_modules
 from types import SimpleNamespace
@@ -44,10 +45,11 @@ def names() -> list[str]:
 def load(name: str) -> EnvironmentModule:
     """The built-in environment of this name, or the class that `package.module:Class` names.
 
-    The class is derived from `base.encounter.Encounter`, and is called with the source and the
-    settings. Its attribute `Settings`, a pydantic class, says what can be set: by default
-    `max_turns` alone, and then the class needs no `__init__`. Raises UserError if there is no such
-    environment, and for a class that lacks something.
+    The class is derived from `base.encounter.Encounter`. It is called with the source and the
+    settings. Its attribute `Settings`, a pydantic class, says what can be set. A class without it
+    has `max_turns` alone and needs no `__init__`; one with it defines `__init__(self, source,
+    settings)`. Raises UserError if there is no such environment, and for a class that lacks
+    something.
     """
     known = {each: f"{__name__}.{each.replace('-', '_')}" for each in names()}
     hint = "`workup methods` lists all"
@@ -67,17 +69,25 @@ def _outside(name: str, found: Any) -> EnvironmentModule:
     if missing := sorted(found.__abstractmethods__):
         raise UserError(f"'{name}' is no environment: it lacks {', '.join(missing)}")
     own = getattr(found, "Settings", EncounterSettings)
-    plain = found.__init__ is Encounter.__init__
-    try:
-        signature(found).bind("source", "settings")
-    except TypeError as error:
-        raise UserError(f"'{name}': write __init__(self, source, settings) ({error})") from error
+    plain = found.__init__ is Encounter.__init__ and own is EncounterSettings
+    if not plain and not _called_with(found, "source", "settings"):
+        raise UserError(f"'{name}': write __init__(self, source, settings)")
     made = SimpleNamespace(
         summary=(getdoc(found) or "").partition("\n")[0],
         Settings=own,
         open=(lambda source, settings: found(settings.max_turns)) if plain else found,
     )
     return cast(EnvironmentModule, made)
+
+
+def _called_with(found: Callable[..., object], *names: str) -> bool:
+    """Whether the first parameters have these names, and all others have defaults."""
+    first = [*signature(found).parameters][: len(names)]
+    try:
+        signature(found).bind(*names)
+    except TypeError:
+        return False
+    return first == [*names]
 
 
 def settings() -> set[str]:

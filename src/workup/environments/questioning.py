@@ -12,9 +12,8 @@ from bisect import bisect, bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from string import ascii_uppercase
 
-from workup.core.case import Case, Source
+from workup.core.case import Case, Source, by_letter
 from workup.core.channel import Channel
 from workup.core.episode import ASK, DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
 from workup.core.ports import Model
@@ -172,10 +171,7 @@ class Questioning(Encounter):
     def open(self, case: Case) -> tuple[Message, ...]:
         """The rules; then the presentation, the question and the lettered options, line by line."""
         wording = _wording(case)
-        options = (
-            f"{letter}. {option}"
-            for letter, option in zip(ascii_uppercase, case.options, strict=False)
-        )
+        options = (f"{letter}. {option}" for letter, option in by_letter(case.options))
         lines = (case.presentation, case.question or wording.question, *options)
         shown = neutralise("\n".join(line for line in lines if line))
         return Message("system", f"{wording.rules} {self._limit(wording)}"), Message("user", shown)
@@ -252,11 +248,7 @@ def gold(case: Case) -> str:
     It is the letters of the right options, or the answer itself.
     """
     options = right(case)
-    letters = [
-        letter
-        for letter, option in zip(ascii_uppercase, case.options, strict=False)
-        if option in options
-    ]
+    letters = [letter for letter, option in by_letter(case.options) if option in options]
     return ", ".join(letters) or case.truth.diagnosis
 
 

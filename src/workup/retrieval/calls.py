@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import stamina
 
 from workup.core.addresses import plain_address
-from workup.core.errors import RolloutError, UserError
+from workup.core.errors import RolloutError, UserError, reason
 from workup.roles.keys import learn, without_keys
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Caller:
                     f"no library can be reached at {self.url}: {error}; correct the address, or "
                     "start a server there with `workup serve retrieval FOLDER --port PORT`"
                 ) from error
-            raise PassingError(str(error) or type(error).__name__) from error
+            raise PassingError(reason(error)) from error
         said = without_keys(read[:500].decode("utf-8", "replace"))
         if answer.status_code in PASSING:
             raise PassingError(f"status {answer.status_code}: {said}")

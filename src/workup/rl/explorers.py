@@ -9,12 +9,11 @@ from math import inf
 
 from workup.core.case import Case
 from workup.core.draws import seed_key
-from workup.core.episode import Ending, Episode, Score
-from workup.core.errors import RolloutError
+from workup.core.episode import Episode, Score
 from workup.core.ports import Doctor, Environment, Sampling
 from workup.core.stages import Choice, Explored, Explorer, Trial, Value
 from workup.rl.rollout import Play, ToPlay, rollout
-from workup.rl.treesearch import Search, TreeSearch
+from workup.rl.treesearch import Search, TreeSearch, valued
 
 
 def tree_search(settings: Search) -> Explorer:
@@ -41,32 +40,20 @@ def samples(count: int, enough: float = inf) -> Explorer:
     ) -> Explored:
         play = Play(sampling.temperature, sampling.max_tokens)
 
-        async def one(number: int, play: Play) -> tuple[Episode, Score | None]:
+        async def one(number: int, play: Play) -> tuple[Episode, Score | None, str]:
             episode = await rollout(
                 ToPlay(case, seed_key(sampling.key, number)), environment, doctor, play
             )
-            return await _valued(episode, value)
+            return await valued(episode, value)
 
         played = [await one(0, replace(play, temperature=0.0))]
         if not (played[0][1] is not None and played[0][1].total >= enough):
             played += await asyncio.gather(*(one(number, play) for number in range(1, count)))
-        scored = tuple((episode, score) for episode, score in played if score is not None)
-        failures = tuple(episode.reason for episode, score in played if score is None)
-        return Explored(scored, failures, calls=sum(len(episode.turns) for episode, _ in played))
+        scored = tuple((episode, score) for episode, score, _ in played if score is not None)
+        failures = tuple(why for _, score, why in played if score is None)
+        return Explored(scored, failures, calls=sum(len(episode.turns) for episode, *_ in played))
 
     return explore
-
-
-async def _valued(episode: Episode, value: Value) -> tuple[Episode, Score | None]:
-    """The episode with its R; if it has none, the episode FAILED with the reason, and None."""
-    if episode.ending is Ending.FAILED:
-        return episode, None
-    try:
-        return episode, await value(episode)
-    except RolloutError as error:
-        return replace(
-            episode, ending=Ending.FAILED, reason=str(error) or type(error).__name__
-        ), None
 
 
 def best(trials: Sequence[Trial]) -> Choice:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from workup.core.case import Case
 from workup.core.episode import Completion, Ending, Episode, Observation, Turn
-from workup.core.errors import RolloutError, WorkupError
+from workup.core.errors import RolloutError, WorkupError, reason
 from workup.core.ports import Act, Environment
 from workup.core.text import up_to
 from workup.rl.rollout import ended, turn_after
@@ -57,7 +57,7 @@ class Interaction:
                 self.turns = list(self._over.turns)
                 return turn.observation
         except RolloutError as error:
-            self._end(Ending.FAILED, str(error) or type(error).__name__)
+            self._end(Ending.FAILED, reason(error))
             return Observation(done=True)
         self.turns.append(turn)
         if len(self.turns) == self.environment.max_turns:

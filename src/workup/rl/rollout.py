@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from workup.core.case import Case
 from workup.core.draws import seed_key
 from workup.core.episode import DIAGNOSE, Action, Ending, Episode, Message, Observation, Turn
-from workup.core.errors import RolloutError, UserError, WorkupError
+from workup.core.errors import RolloutError, UserError, WorkupError, reason
 from workup.core.ports import Act, Doctor, Environment, Policy, Sampling
 
 T = TypeVar("T")
@@ -102,9 +102,7 @@ async def rollout(
                 return ended(job.case, opening, turns, turn)
             turns.append(turn)
     except RolloutError as error:
-        return Episode(
-            job.case, opening, tuple(turns), Ending.FAILED, str(error) or type(error).__name__
-        )
+        return Episode(job.case, opening, tuple(turns), Ending.FAILED, reason(error))
     return Episode(job.case, opening, tuple(turns), Ending.OUT_OF_TURNS)
 
 

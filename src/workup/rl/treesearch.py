@@ -26,7 +26,7 @@ from pydantic import Field
 from workup.core.case import Case
 from workup.core.draws import seed_key
 from workup.core.episode import Ending, Episode, Message, Score, Turn
-from workup.core.errors import RolloutError, WorkupError
+from workup.core.errors import RolloutError, WorkupError, reason
 from workup.core.ports import Act, Doctor, Environment, Sampling
 from workup.core.shapes import FrozenModel
 from workup.core.stages import Value
@@ -199,6 +199,22 @@ class TreeSearch:
         return list(await asyncio.gather(*map(one, jobs)))
 
 
+async def valued(episode: Episode, value: Value) -> tuple[Episode, Score | None, str]:
+    """The episode and its R; or the episode, None and the reason why it has no R.
+
+    Raises WorkupError for an R that is no finite number.
+    """
+    if episode.ending is Ending.FAILED:
+        return episode, None, episode.reason
+    try:
+        score = await value(episode)
+    except RolloutError as error:
+        return episode, None, reason(error)
+    if not isfinite(score.total):
+        raise WorkupError(f"case {episode.case.id}: R is {score.total}")
+    return episode, score, ""
+
+
 class _Counting:
     def __init__(self, doctor: Doctor) -> None:
         self.doctor, self.calls = doctor, 0
@@ -227,7 +243,7 @@ class _Growth:
             self._close([root])
             return
         child = self._attach(root, episode.turns[0], over=len(episode.turns) == 1)
-        self._record([root, child], *await self._valued(episode))
+        self._record([root, child], *await valued(episode, self.by.value))
 
     async def iterate(self) -> None:
         """One expansion that finds new actions, then the simulation of each of them."""
@@ -286,7 +302,7 @@ class _Growth:
                 job, by.environment, by.doctor, by.play, tree.opening, _turns(path)
             )
         except RolloutError as error:
-            return _reason(error)
+            return reason(error)
 
     async def _simulate(self, path: Sequence[Node]) -> tuple[Episode, Score | None, str]:
         """Plays the episode from the end of `path` to its end, if it has not ended there."""
@@ -299,20 +315,8 @@ class _Growth:
             try:
                 episode = ended(case, opening, past, last)
             except RolloutError as error:
-                episode = Episode(case, opening, tuple(past), Ending.FAILED, _reason(error))
-        return await self._valued(episode)
-
-    async def _valued(self, episode: Episode) -> tuple[Episode, Score | None, str]:
-        """The episode and its R, or the episode, None and the reason why it has no R."""
-        if episode.ending is Ending.FAILED:
-            return episode, None, episode.reason
-        try:
-            score = await self.by.value(episode)
-        except RolloutError as error:
-            return episode, None, _reason(error)
-        if not isfinite(score.total):
-            raise WorkupError(f"case {episode.case.id}: R is {score.total}")
-        return episode, score, ""
+                episode = Episode(case, opening, tuple(past), Ending.FAILED, reason(error))
+        return await valued(episode, self.by.value)
 
     def _record(
         self, path: Sequence[Node], episode: Episode, score: Score | None, failure: str
@@ -338,10 +342,6 @@ class _Growth:
     def _job(self, *parts: object) -> ToPlay:
         keys = [part.place if isinstance(part, Node) else part for part in parts]
         return ToPlay(self.tree.job.case, seed_key(self.tree.job.key, *keys))
-
-
-def _reason(error: RolloutError) -> str:
-    return str(error) or type(error).__name__
 
 
 def _turns(path: Sequence[Node]) -> list[Turn]:

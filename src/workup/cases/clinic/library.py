@@ -281,7 +281,7 @@ def _case_control(draft: _Draft) -> tuple[str, str]:
 def _patient(draft: _Draft) -> tuple[str, str]:
     """'a 54-year-old woman' and the pronoun."""
     low, peak, high = draft.disease.ages
-    age = round(draft.rng.triangular(low, peak, high + 1))
+    age = min(round(draft.rng.triangular(low, peak, high + 1)), int(high))
     female = draft.rng.random() < draft.disease.female
     noun = ("girl" if female else "boy") if age < 18 else ("woman" if female else "man")
     article = "an" if age in (8, 11, 18) or 80 <= age < 90 else "a"
@@ -299,19 +299,15 @@ def _met(finding: ClinicFinding, pronoun: str) -> str:
 def _case_report(draft: _Draft) -> tuple[str, str]:
     name, (person, pronoun) = draft.disease.name, _patient(draft)
     history = [finding for finding in draft.findings if finding.kind is Kind.HISTORY]
-    opening = (
-        draft.one_of(
-            (
-                f"{_capital(person)} came to the emergency department after "
-                f"{draft.number(2, 15)} days of illness."
-            ),
-            (
-                f"We report on {person} who was referred to us after {draft.number(2, 15)} days "
-                "of illness."
-            ),
-        )
-        .replace("A 8", "An 8")
-        .replace("a 8", "an 8")
+    opening = draft.one_of(
+        (
+            f"{_capital(person)} came to the emergency department after "
+            f"{draft.number(2, 15)} days of illness."
+        ),
+        (
+            f"We report on {person} who was referred to us after {draft.number(2, 15)} days "
+            "of illness."
+        ),
     )
     complaint = (
         f"The main complaint was {history[0].name}."
@@ -492,7 +488,7 @@ class ClinicLibrary:
 
     @property
     def hops(self) -> int:
-        """None in a clinic with its own names; with made-up ones one document, with links two."""
+        """0 in a clinic with its own names, 1 with made-up ones, 2 with links."""
         return self._named.endswith(RENAMED) + self._linked
 
     @property

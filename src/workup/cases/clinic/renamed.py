@@ -131,7 +131,11 @@ def said(case: Case, text: str) -> str:
 
 def in_marks(case: Case, text: str) -> str:
     """`text` with marks in place of the case's names; marks that stood in it are removed first."""
-    marks = {name.lower(): mark for mark, name in called(case).items()}
+    return _masked(tuple(called(case).items()), text)
+
+
+def _masked(names: Sequence[tuple[str, str]], text: str) -> str:
+    marks = {name.lower(): mark for mark, name in names}
     if not marks:
         return text
     return _WORD.sub(lambda word: marks.get(word[0].lower(), word[0]), _MARK.sub(" ", text))
@@ -192,9 +196,13 @@ def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
 
 def _marks(case: Case, read: Iterable[str]) -> frozenset[str]:
     """The marks whose names stand in these texts."""
-    if not called(case):
-        return frozenset()
-    return frozenset(mark.lower() for text in read for mark in _MARK.findall(in_marks(case, text)))
+    names = tuple(called(case).items())
+    return frozenset().union(*(_marks_in(names, text) for text in read)) if names else frozenset()
+
+
+@lru_cache(maxsize=1 << 12)  # whoever looks for the best search reads the same titles again
+def _marks_in(names: Sequence[tuple[str, str]], text: str) -> frozenset[str]:
+    return frozenset(mark.lower() for mark in _MARK.findall(_masked(names, text)))
 
 
 class RenamedKnowledge:
@@ -211,6 +219,10 @@ class RenamedKnowledge:
         """`masked` is the clinic's knowledge, whose diagnoses are marks."""
         self._masked, self._names = masked, tuple(names)
         self._known = frozenset(names)
+        # Whoever looks for the best search asks what names mean, and the patient stays the same.
+        self._chances = lru_cache(maxsize=256)(
+            lambda findings: tuple(masked.posterior(dict(findings)))
+        )
         self._told_apart = lru_cache(maxsize=256)(
             lambda marks: masked.grouped([m if m in marks else "" for m in masked.diagnoses])
         )
@@ -222,7 +234,8 @@ class RenamedKnowledge:
     def posterior(self, evidence: Evidence) -> list[float]:
         """P(name | evidence), in the order of `diagnoses`."""
         known, findings = self._divided(evidence)
-        chance = dict(zip(self._masked.diagnoses, self._masked.posterior(findings), strict=True))
+        chances = self._chances(frozenset(findings.items()))
+        chance = dict(zip(self._masked.diagnoses, chances, strict=True))
         meant = {name: chance.pop(mark) for name, mark in known.items()}
         other = sum(chance.values()) / max(len(self._names) - len(meant), 1)
         return [meant.get(name, other) for name in self._names]

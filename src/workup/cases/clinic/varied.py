@@ -2,9 +2,10 @@
 
 `clinic:s#reworded` has the patients of `clinic:s` with other sentences for the same findings: where
 one is told "The patient reports fever.", the other is told "The patient complains of fever.". With
-`clinic:s#options` every case lists all diseases as options, in an order drawn for the case; with
-`clinic:s#options,reordered` they stand in the reverse of that order. Ids are those of the plain
-clinic, so that results are paired patient by patient.
+`clinic:s#options` every case lists all diseases as options, in an order drawn for the case; of
+more than 26 diseases, the right one and 25 drawn for the case. With `clinic:s#options,reordered`
+they stand in the reverse of that order. Ids are those of the plain clinic, so that results are
+paired patient by patient.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from workup.cases.clinic.patients import SIDES, Patients, clinic, recorded
-from workup.core.case import Case, Fact, Source
+from workup.core.case import MOST_OPTIONS, Case, Fact, Source
 from workup.core.errors import unknown
 from workup.core.lazy import Lazy
 
@@ -70,8 +71,10 @@ def _reworded(subset: str, case: Case) -> Case:
 
 
 def _choosing(patients: Patients, index: int, diagnoses: Sequence[str], *, reverse: bool) -> Case:
-    """The case with all diseases as options, in the order of its own draw or in its reverse."""
-    place = [patients.split, SIDES.index(patients.side), patients.indices[index], _ORDER]
-    drawn = np.random.default_rng(place).permutation(len(diagnoses))
-    options = tuple(diagnoses[number] for number in (drawn[::-1] if reverse else drawn))
-    return replace(patients[index], options=options)
+    """The case with options, in the order of its own draw or in its reverse."""
+    case, place = patients[index], [patients.split, SIDES.index(patients.side)]
+    rng = np.random.default_rng([*place, patients.indices[index], _ORDER])
+    drawn = [diagnoses[number] for number in rng.permutation(len(diagnoses))]
+    others = [name for name in drawn if name != case.truth.diagnosis][: MOST_OPTIONS - 1]
+    options = [name for name in drawn if name in (*others, case.truth.diagnosis)]
+    return replace(case, options=tuple(options[::-1] if reverse else options))

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from string import ascii_uppercase
 
 from pydantic import Field
 
-from workup.core.case import Case, Truth
+from workup.core.case import Case, Truth, by_letter
 from workup.core.episode import DIAGNOSE, Action, Completion, Episode, Message, Observation, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Act, Doctor, Environment, Policy, Sampling
@@ -230,7 +229,7 @@ def lettered(shown: str, options: Sequence[str]) -> str:
 
 def letters(options: Sequence[str]) -> list[str]:
     """The options, each behind its letter."""
-    return [f"{each}. {option}" for each, option in zip(ascii_uppercase, options, strict=False)]
+    return [f"{letter}. {option}" for letter, option in by_letter(options)]
 
 
 def _listed(options: Sequence[str]) -> str:

@@ -102,7 +102,10 @@ class BayesDiagnoser:
         return known | self.knowledge.read(case, headings(past))
 
     def _said(self, case: Case, past: Sequence[Turn], opening: Evidence) -> Evidence:
-        """All that was said of each item of the channel, `opening` and the case's own aside."""
+        """What was said of each item of the channel.
+
+        Left out are the items that the opening or the case's `given` tell.
+        """
         certain = {*opening, *evidence_of(case.given)}
         own = {fact.id: fact.item for fact in case.truth.facts}
         said: dict[str, list[Statement]] = {}

@@ -38,7 +38,7 @@ _ENDINGS = (
     (re.compile(r"(?<=\w{3})(?:otic|oses)\b"), "osis"),
     (re.compile(r"(?<=\w{3})itic\b"), "itis"),
     (re.compile(r"(?<=\w{2})ies\b"), "y"),
-    (re.compile(r"(?<=\w{2})s+\b"), ""),
+    (re.compile(r"(?<=\w{2})(?<!s)s+\b"), ""),
     (re.compile(r"\bcancer\b"), "carcinoma"),
     (re.compile(r"\bneoplasm\b"), "tumor"),
 )

@@ -28,7 +28,7 @@ from workup.environments.base.outset import told_at_outset
 TURNS = 10  # the default
 GREEDY = "greedy information"
 CREDULOUS = "credulous greedy"
-"""Two anchors: the second one asks as the first does, and believes every answer."""
+"""Two anchors: `GREEDY` knows how answers can deviate, `CREDULOUS` believes every answer."""
 
 
 class EncounterSettings(FrozenModel):

@@ -24,7 +24,7 @@ from workup.retrieval.hpo.ontology import Ontology
 from workup.retrieval.hpo.release import TERMS, folder_of
 
 STEPS = ("name", "shared words", "contained name", "synonym", "meaning", "model")
-"""How a request was understood, as observations have it; the last is `roles.interpreter`."""
+"""How a request was understood, as observations have it; the last by the role `interpreter`."""
 NAME, SHARED, CONTAINED, SYNONYM, MEANING, MODEL = STEPS
 
 _ITEM_OVERLAP = 0.6  # the least share of words in common, of all words of request and item

@@ -27,7 +27,8 @@ def need_diagnoses(source: Source) -> None:
     if not source.diagnoses:
         raise UserError(
             f"no demonstrations can be made from '{source.name}': it needs a source that lists "
-            "its diagnoses; leave out the warm start and begin with a policy that can converse"
+            "its diagnoses, or cases whose findings have names (item); leave out the warm start "
+            "and begin with a policy that can converse"
         )
 
 
@@ -58,7 +59,8 @@ def known_findings(
     said = {id for turn in past if turn.action.kind == ASK for id in turn.observation.evidence}
     revealed = (fact for fact in case.truth.facts if fact.id in said)
     facts = (*case.given, *grammar.facts(case), *revealed)
-    return list(dict.fromkeys(fact.item for fact in facts if not items or fact.item in items))
+    names = (fact.item for fact in facts if fact.item)
+    return list(dict.fromkeys(name for name in names if not items or name in items))
 
 
 def own_names(source: Source, case: Case) -> OwnNames:
@@ -99,11 +101,13 @@ def random_query(
     """Up to `most` of the patient's `findings` in random order, or a name that passages `named`.
 
     With `most` 0 it has all findings in the order given: that order can be learned, which a random
-    one cannot. Without findings and names it is any diagnosis of the source.
+    one cannot. Without findings and names it is any diagnosis of the source. Raises UserError where
+    it lists none.
     """
     if named and (not findings or rng.random() < 0.5):
         return named[int(rng.integers(len(named)))]
     if not findings:
+        need_diagnoses(source)
         return source.diagnoses[int(rng.integers(len(source.diagnoses)))]
     if not most:
         return ", ".join(findings)
@@ -175,7 +179,7 @@ def listed_in(
 @lru_cache(maxsize=64)
 def _forms(names: Sequence[str]) -> Mapping[str, str]:
     """Normal form → name."""
-    return {normalise(name): name for name in names}
+    return {form: name for name in names if (form := normalise(name))}
 
 
 def findings_in(passage: Passage, source: Source, findings: Collection[str]) -> list[str]:
@@ -191,10 +195,10 @@ def taught_diagnosis(
 
     It is the truth where the source lists its diagnoses and a name means the same in all cases,
     where a passage named it, and where no passage named any diagnosis. In the last case a policy
-    learns that any name is possible. Else the truth cannot be known, and to teach it would be to
-    teach guessing: it is the diagnosis, of those that were read, whose passage has most of the
-    patient's `findings`; with links, the passage that its own one leads to. A passage is about the
-    name that stands in it most often, the first of several.
+    learns that any name is possible. Otherwise the truth cannot be known, and teaching it would
+    teach guessing. Then it is the diagnosis read whose passage has most of the patient's
+    `findings`. With links, the passage of its picture counts. A passage is about the name that
+    stands in it most often, the first of several.
     """
     truth = case.truth.diagnosis
     named = [diagnoses_in([passage], source, case) for passage in read]
@@ -217,9 +221,9 @@ def taught_diagnosis(
 @lru_cache(maxsize=1 << 12)
 def mentioned(texts: tuple[str, ...], names: Sequence[str]) -> tuple[str, ...]:
     """Those of `names` that stand in one of `texts`, the most frequent first."""
-    if not names:
-        return ()
     by_form, pattern = _naming(names)
+    if not by_form:
+        return ()
     found = Counter(form for text in texts for form in pattern.findall(normalise(text)))
     return tuple(by_form[form] for form, _ in found.most_common())
 

@@ -91,8 +91,8 @@ def ranked(
 ) -> list[str]:
     """The `most` most probable diagnoses given the evidence, best first.
 
-    Behind the first `least`, those less probable than LEAST are left out; what is impossible is
-    left out in any case, but for the first.
+    The first is always kept. The next ones up to `least` are kept unless they are impossible, those
+    behind them if they are at least as probable as LEAST.
     """
     posterior = np.asarray(knowledge.posterior(evidence))
     places = np.argsort(-posterior, kind="stable")[:most]

@@ -38,12 +38,12 @@ MOST_REPEATED = 2  # statements after one search
 
 @dataclass(frozen=True, slots=True)
 class ReasoningTeaching:
-    """Demonstrations: k ~ U{0 … max_turns − 1} searches with real answers, then the diagnosis.
+    """Demonstrations: k searches with real answers, then the diagnosis.
 
-    After each answer the thought repeats at most `repeated` statements of the documents: those
-    about a finding that the patient has, and with links those that say which disease has a picture.
-    Where the documents make none that can be read exactly, it says nothing. A query has at most
-    `queried` findings.
+    k is uniform from `least_searches` to max_turns − 1. After each answer the thought repeats at
+    most `repeated` statements of the documents: those about a finding that the patient has, and
+    with links those that say which disease has a picture. Where the documents make none that can be
+    read exactly, it says nothing. A query has at most `queried` findings.
     """
 
     grammar: SearchGrammar

@@ -55,7 +55,7 @@ class RecordedConsultation(Encounter):
     encoder. Where it means several items equally well it is asked back. A fact that belongs to none
     of `items` is free text, found by `FactMatcher`. Of what names two free facts none is told: to
     ask back which one is meant would tell what is on record. With an `interpreter`, a model reads
-    what is not understood.
+    what is not understood: as items, or as free facts.
 
     There are three kinds of answers: the record's text, an item's normal answer, and that a request
     was not understood or is not on record, which is never "normal". In a `closed` world the last
@@ -151,15 +151,17 @@ class RecordedConsultation(Encounter):
         seen = self.reply(case, action)
         if self.interpreter is None or seen.understood:
             return seen
-        request, items, facts = action.content[0], list(self.items.values()), self._free(case)
-        if items:
-            things = [f"{each.name}: {each.question}" for each in items]
-            chosen = await self.interpreter.chosen(request, things)
-            meant = Match(tuple(items[place] for place in chosen), MODEL)
-            return self._consult(case, meant) if chosen else seen
-        chosen = await self.interpreter.chosen(request, [fact.text for fact in facts])
-        told = [facts[place] for place in chosen]
-        return self._report(case, told, by=MODEL) if told else seen
+        items, facts = list(self.items.values()), self._free(case)
+        named = [f"{each.name}: {each.question}" for each in items]
+        things = [*named, *(fact.text for fact in facts)]
+        chosen = await self.interpreter.chosen(action.content[0], things)
+        meant = tuple(items[place] for place in chosen if place < len(items))
+        told = [facts[place - len(items)] for place in chosen if place >= len(items)]
+        if (meant and told) or not chosen:  # an item and a fact beside it: two things at once
+            return seen
+        if meant:
+            return self._consult(case, Match(meant, MODEL))
+        return self._report(case, told, by=MODEL)
 
     def with_interpreter(self, interpreter: Interpreter) -> Self:
         """This environment, in which a model reads what the words do not say."""
@@ -172,8 +174,8 @@ class RecordedConsultation(Encounter):
     ) -> Observation:
         """What the doctor hears after the turns `past` in place of `seen`, the true answer.
 
-        A sub-question is then denied in its own words, so that it does not tell whether its parent
-        is negative.
+        Under trouble a sub-question is denied in its own words, so that the denial does not tell
+        whether its parent is negative.
         """
         said = self.trouble.hear(case, past, seen) if self.trouble else None
         if said is None:
@@ -266,11 +268,11 @@ def _read(text: str) -> Action:
 def _message(
     text: str, evidence: tuple[str, ...] = (), item: str = "", by: str = ""
 ) -> Observation:
-    return Observation((Message("user", text),), evidence, item, understood_by=by)
+    return Observation((Message("user", neutralise(text)),), evidence, item, understood_by=by)
 
 
 def _unanswered(text: str) -> Observation:
-    return Observation((Message("user", text),), understood=False)
+    return Observation((Message("user", neutralise(text)),), understood=False)
 
 
 def _about(case: Case, item: str) -> list[Fact]:

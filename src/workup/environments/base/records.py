@@ -46,11 +46,12 @@ class _Result(ClosedModel):
 class SimulatedRecord:
     """Answers in a consultation: what `record` holds as it is, and a model's results for the rest.
 
-    The model is asked if the consultation reveals no fact. Its results carry no evidence, and name
-    no diagnosis (checked, and asked for again at most twice). A request that repeats an earlier one
-    in the same words gets the same result without a call. The model sees the record and the results
-    that were simulated before in the encounter, and nothing else of it. So the first request of its
-    kind is the same prompt in every encounter of the case, and a cache can answer it.
+    The model is asked only where the consultation reveals no fact. Its results carry no evidence,
+    and name no diagnosis (checked, and asked for again at most twice). A request that repeats an
+    earlier one in the same words gets the same result without a call, unless the patient may have
+    told it otherwise (`trouble`). The model sees the record and the results that were simulated
+    before in the encounter, and nothing else of it. So the first request of its kind is the same
+    prompt in every encounter of the case, and a cache can answer it.
     """
 
     def __init__(self, record: RecordedConsultation, model: Model) -> None:
@@ -62,12 +63,16 @@ class SimulatedRecord:
         if not self._lacking(recorded):
             return recorded
         request = action.content[0]
-        if before := answered_before(past, request):
+        if not self._deceives(recorded) and (before := answered_before(past, request)):
             return before.observation
         usual = recorded.messages[0].content if recorded.understood else "(none)"
         text = await self._simulate(case, request, self._messages(case, past, request, usual))
         by = recorded.understood_by
         return Observation((Message("user", text),), item=recorded.item, understood_by=by)
+
+    def _deceives(self, recorded: Observation) -> bool:
+        """Whether the patient may have told otherwise what was simulated for this request."""
+        return self.record.trouble is not None and recorded.understood
 
     @staticmethod
     def _lacking(recorded: Observation) -> bool:
@@ -94,14 +99,15 @@ class SimulatedRecord:
     ) -> tuple[Message, ...]:
         facts = case.all_facts
         # What was simulated before, each request once and in a fixed order, so that the order of
-        # asking does not change the prompt.
+        # asking does not change the prompt. Not what the patient may have told otherwise.
         before = {
             normalise(turn.action.content[0]): turn.observation.messages[0].content
             for turn in reversed(past)
             if turn.action.kind != DIAGNOSE
             and turn.action.content
             and turn.observation.understood_by != MODEL  # which the words alone do not find again
-            and self._lacking(self.record.reply(case, turn.action))
+            and self._lacking(recorded := self.record.reply(case, turn.action))
+            and not self._deceives(recorded)
         }
         given = numbered(
             [f"{asked}: {before[asked]}" for asked in sorted(before)],
@@ -114,7 +120,7 @@ class SimulatedRecord:
             ("the diagnosis, never to be named", clean(case.truth.diagnosis, _LONGEST_REQUEST)),
             ("results that were given before", given or "(none)"),
             ("the request", clean(request, _LONGEST_REQUEST)),
-            ("the usual answer where nothing is on record", usual),
+            ("the usual answer where nothing is on record", clean(usual, _LONGEST_RESULT)),
         ]
         closing = "Report the result of the request, with nothing but the JSON object."
         return prompt(f"{_ROLE}\n\n{SECTIONS}", sections, closing)

@@ -35,8 +35,8 @@ from workup.retrieval.provenance import without_own
 if TYPE_CHECKING:
     from workup.retrieval.index import Index
 
-MOST_PASSAGES = 100  # passages that a server gives at most
-"""How far a ranking is read where its best passages rest on the patient's own publication."""
+MOST_PASSAGES = 100
+"""The most passages that a search asks for while it replaces those of the patient's publication."""
 
 _SHORT = 40  # words and signs of a passage of a library that a source brings
 _NUMBER = re.compile(r"\d+|(?<=[.!?:])\s+|\n")

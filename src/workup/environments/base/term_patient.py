@@ -62,7 +62,10 @@ def _named(answer: str, meant: Match) -> str:
 
 @lru_cache(maxsize=1)
 def _terms(release: str, mark: str) -> tuple[Ontology, Matcher]:
-    """The ontology, and what reads requests for its abnormalities; `mark` tells it from a later."""
+    """The ontology, and what reads requests for its abnormalities.
+
+    `mark` changes with the release, so that a new one is read anew.
+    """
     ontology = Ontology.open(folder_of(release) / TERMS)
     items = [
         Item(name, name, NO, synonyms=tuple(ontology.terms[id].synonyms))

@@ -31,9 +31,9 @@ _NUMBERED = re.compile(r"^\[\d{1,4}\] ", re.MULTILINE)
 def read(text: str) -> Action:
     """The one parse of a completion: see `Reasoning.read`.
 
-    Its parts are the THOUGHT, which is the text up to `</think>` or up to the end of the action, in
-    the pieces that tags part, and as TAGS `<think>` and `</think>`, as far as the text begins or
-    closes with it.
+    Its parts are THOUGHT and TAGS. THOUGHT is the text up to `</think>`, or up to the end of the
+    action, cut into pieces at tags. TAGS has `<think>` where the text begins with it, and
+    `</think>` where the thought is closed.
     """
     errors = control_tokens(text)
     opens = closes = False

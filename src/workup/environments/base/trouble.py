@@ -1,8 +1,8 @@
 """Patients with a dose of trouble: they withhold, forget, contradict themselves and fabricate.
 
 `workup.core.channel` says how likely each is. What happens is drawn by the seed, the case and the
-item alone, so that every doctor meets the same patient. What happens at a small dose happens at a
-larger one too, where it may be hidden: a denial that is contradicted is the truth. The case stays
+item alone, so that every doctor meets the same patient. What happens at a small dose also happens
+at a larger one. There it may not show: a denial that is contradicted is the truth. The case stays
 as it is: what was said is compared with it to tell what became of the truth (`became`).
 """
 

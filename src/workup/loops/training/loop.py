@@ -234,17 +234,23 @@ class Training:
 
         By default only the tiny policy goes through it, which knows nothing before.
         """
-        s, steps = self.settings, self.plan.warm_steps
-        folder, kept = self.disk.checkpoints / "warm-start", steps and self.plan.policy.is_tiny
-        store = warm.Store(folder, self._recipe(stage)) if kept else None
-        if store is not None and self._taken(store, stage.name):
+        steps, folder = self.plan.warm_steps, self.disk.checkpoints / "warm-start"
+        if not (steps and self.plan.policy.is_tiny):
+            self._demonstrated(stage, steps)
             return steps
+        store, main = warm.Store(folder, self._recipe(stage)), self.engine.processes.is_main
+        wait = f"{stage.name}: an equal run is making it, and this one waits"
+        with store.in_turn(lambda: self.live.note(wait)) if main else nullcontext():
+            if not self._taken(store, stage.name):
+                self._demonstrated(stage, steps)
+                if main:
+                    store.save(partial(self.engine.live.save, merged=False))
+        return steps
+
+    def _demonstrated(self, stage: SftStage, steps: int) -> None:
         self._begin(stage.name, "sft", steps)
         with _interruptible(self.engine):
-            self.engine.sft(ahead(self._demonstrations(stage)), steps, s.sft)
-        if store is not None and self.engine.processes.is_main:
-            store.save(partial(self.engine.live.save, merged=False))
-        return steps
+            self.engine.sft(ahead(self._demonstrations(stage)), steps, self.settings.sft)
 
     def _taken(self, store: warm.Store, name: str) -> bool:
         """Whether all processes could take the warm start from an identical earlier run."""

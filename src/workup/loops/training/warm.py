@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from workup.core.disk import cached_folder, users_cache
+from workup.core.disk import cached_folder, in_turn, users_cache
 
 WEIGHTS = "model.safetensors"
 
@@ -20,6 +21,10 @@ class Store:
         self.shared = (
             users_cache() / "tiny" / hashlib.blake2b(recipe.encode(), digest_size=16).hexdigest()
         )
+
+    def in_turn(self, waiting: Callable[[], object]) -> AbstractContextManager[None]:
+        """Keeps runs of the same recipe from training it at once: the later ones wait."""
+        return in_turn(self.shared.with_name(f"{self.shared.name}.lock"), waiting)
 
     @property
     def found(self) -> bool:

@@ -40,8 +40,8 @@ async def accuracy(episode: Episode, judge: Judge) -> float:
 class Partly:
     """What an answer pays that the judge grades partly right (R_answer = 1 of 2 in Med-R³'s Eq. 3).
 
-    `marking` says whether it does: "printed" pays each; "strict" pays one that asserts what it
-    names, and names no more than 1 / `pay` diseases. To name m diseases of the probabilities
+    `marking` says which of these are paid: "printed" pays each; "strict" pays one that asserts what
+    it names, and names no more than 1 / `pay` diseases. To name m diseases of the probabilities
     p_1 ≥ p_2 ≥ … pays pay·(p_1 + … + p_m) ≤ pay·m·p_1 in the mean. So with m ≤ 1 / `pay` it never
     pays more than to name the likeliest one alone. `diagnoses` are the diseases that the cases
     list, `library` the one that comes with the cases and may have names for one case alone.

@@ -163,7 +163,7 @@ def multi_view(gains: GainWeights, scorer: str, naming: NamingRule = PRINTED) ->
     """C-MIG: R_doc by turn (CM-6) and R_refine (CM-7).
 
     `scorer` ("reference" or "policy") measures both. A round of R_doc is a search that found a
-    passage, and that a turn follows: what fills the context is read by nobody. The median of CM-7
+    passage and that another turn follows: nobody reads what the last turn found. The median of CM-7
     runs over every episode of the batch that has a refinement; `naming` says which refinements
     count.
     """

@@ -110,7 +110,7 @@ def stages(settings: RewardSettings, environment: Environment) -> Sequence[Stage
 def paid_by(
     paying: EvidenceSeeking, settings: RewardSettings, world: EvidenceSeeking
 ) -> Sequence[Stage]:
-    """The same in `world`, where the judges of `paying` decide about the pay."""
+    """A warm start, then GRPO over all turns of `world`; the judges of `paying` decide the pay."""
     weights = settings.weights()
     reward, settle = ranked_reward(paying, weights)
     looked = cache(partial(fits, world, weights))  # the same for all cases

@@ -59,9 +59,9 @@ class WrittenSummary:
     A turn whose answer told no fact, or that repeats an earlier question, changes nothing and costs
     no call.
 
-    Example: the first summary states nothing. Three answers tell nothing, A, and C. The summaries
-    after the last two state A and B. U is then ∅, {A} and {A}: nobody told B, and C was not written
-    down.
+    Example: the first summary states nothing. Three answers tell nothing, then A, then C. Both
+    later summaries state A and B. U_0 to U_3 are ∅, ∅, {A} and {A}: nobody told B, and C was not
+    written down.
 
     Equal questions to doctor and checker are asked once in the life of this object. Make a new one
     whenever the doctor's weights have changed.

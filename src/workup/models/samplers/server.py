@@ -17,7 +17,7 @@ from typing import Any
 from httpx2 import AsyncClient, ConnectError, HTTPError, Limits, Timeout
 
 from workup.core.addresses import plain_address
-from workup.core.errors import RolloutError, UserError, WorkupError
+from workup.core.errors import RolloutError, UserError, WorkupError, reason
 from workup.core.ports import LivePolicy
 from workup.models.remote import COLDEST, Drawn, KnownModel, OwnLoop, RemotePolicy
 from workup.models.remote_model import RemoteModel
@@ -150,7 +150,7 @@ class ServerPolicy(RemotePolicy):
         except ConnectError as error:
             raise RolloutError(f"no server can be reached at {self.address}: {error}") from error
         except HTTPError as error:
-            why = str(error) or type(error).__name__
+            why = reason(error)
             raise RolloutError(f"{self.who} broke off: {why}") from error
         if status == 404 and body is not None:
             raise UserError(f"{self.who} has no {path}: start it with --enable-scale-out")

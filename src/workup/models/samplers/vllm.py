@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from workup.core.errors import RolloutError, UserError, WorkupError
+from workup.core.errors import RolloutError, UserError, WorkupError, reason
 from workup.core.extras import wanted
 from workup.models import lora
 from workup.models.chat_tokens import endings
@@ -304,4 +304,4 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def _line(error: BaseException) -> str:
-    return " ".join((str(error) or type(error).__name__).split())[:300]
+    return " ".join(reason(error).split())[:300]

@@ -50,7 +50,7 @@ class ExactStatements:
 
     def stated(self, text: str) -> tuple[tuple[str, Statement], ...]:
         """The statements of a text, each once, with its own words before it."""
-        return tuple((said, self.found(said, ())[0]) for said in stated(text))
+        return tuple((said, each) for said in stated(text) for each in self.found(said, ())[:1])
 
     def canonical(self, name: str) -> str:
         """The one name of an entity's synonyms; for an unknown one its normal form."""
