@@ -185,7 +185,9 @@ def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
     whose picture is among them too. Empty where the cases are of no renamed clinic.
     """
     names = called(case)
-    wanted = frozenset(names) if read is None else _marks(case, read)
+    wanted = {*names} if read is None else set[str]()
+    for text in read or ():
+        wanted |= _marks_in(tuple(names.items()), text)
     # With links the findings are listed under the disease's picture, which then has to be read too.
     return {
         names[mark]: (mark,)
@@ -194,14 +196,9 @@ def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
     }
 
 
-def _marks(case: Case, read: Iterable[str]) -> frozenset[str]:
-    """The marks whose names stand in these texts."""
-    names = tuple(called(case).items())
-    return frozenset().union(*(_marks_in(names, text) for text in read)) if names else frozenset()
-
-
 @lru_cache(maxsize=1 << 12)  # whoever looks for the best search reads the same titles again
 def _marks_in(names: Sequence[tuple[str, str]], text: str) -> frozenset[str]:
+    """The marks of the (mark, name) pairs whose names stand in the text."""
     return frozenset(mark.lower() for mark in _MARK.findall(_masked(names, text)))
 
 
