@@ -31,6 +31,12 @@ _LEFT_OUT = re.compile(
 )
 # "What's the hemoglobin?": a lone s beside a test's name would make another test of it.
 _CONTRACTED = re.compile(r"\b(what|where|how|when|who|there)['’]s\b", re.IGNORECASE)
+# How a test is made, which makes no other test of it: "with and without contrast", "w/ diff".
+_MANNER = re.compile(
+    r"(?:\b(?:with(?:out)?|w/?o?|non)\b\W{0,3}|\b(?:and|or)\b\W{1,3}|/ ?){1,4}"
+    r"(?:(?:iv )?con(?:trast)?|diff(?:erential)?)\b",
+    re.IGNORECASE,
+)
 # An order that is none: "no CRP", "cancel the ECG", "CT not needed", "if negative: …".
 _DECLINED = re.compile(
     r"^\W*(?:(?:test|order|image|examine|ask)\W+)?"
@@ -65,10 +71,11 @@ _TREATMENT = re.compile(
 _FOR = re.compile(r"\bfor\b[^,;.?!]*", re.IGNORECASE)
 # The circumstance of what is asked for: "when you cough, does your chest hurt".
 _CIRCUMSTANCE = re.compile(
-    r"\b(?:when(?:ever)?|while|before|after|since|during|accompanied by)\b"
+    r"\b(?:when(?:ever)?|while|before|after|since|during)\b"
     r"(?:(?!\b(?:do|does|did|is|are|have|has) (?:you|your|the|it|there)\b)[^,;.?!])*,?",
     re.IGNORECASE,
 )
+_MOMENT = re.compile(r"\bwh(?:en|ile)", re.IGNORECASE)
 # Several things in one request: "chest pain or fever", "fever, chest pain". A comma before a
 # further question joins nothing.
 _JOINED = re.compile(
@@ -130,28 +137,6 @@ _HABITS = (
         ),
     ),
 )
-# What records may write out, or else call otherwise: tried where nothing is found.
-_WRITTEN_OUT = (
-    (re.compile(r"\bHR\b"), "heart rate"),
-    (re.compile(r"\bBP\b"), "blood pressure"),
-    (re.compile(r"\bRR\b"), "respiratory rate"),
-    (re.compile(r"\b[Tt]emp\b"), "temperature"),
-    (re.compile(r"\b(?:CBC|FBC)\b"), "complete blood count"),
-    (re.compile(r"\bLFTs?\b"), "liver function tests"),
-    (re.compile(r"\bUA\b"), "urinalysis"),
-    (re.compile(r"\bH(?:gb|b)\b"), "hemoglobin"),
-    (re.compile(r"\bHct\b"), "hematocrit"),
-    (re.compile(r"\bWBC\b"), "white blood cell count"),
-    (re.compile(r"\bCK\b"), "creatine kinase"),
-    (re.compile(r"\bLDH\b"), "lactate dehydrogenase"),
-    (re.compile(r"\b[Ee]cho\b"), "echocardiogram"),
-    (re.compile(r"\bE[CK]G\b"), "electrocardiogram"),
-    (re.compile(r"\bCXR\b|\bchest (?:film|radiograph)\b", re.IGNORECASE), "chest X-ray"),
-)
-_OTHERWISE_CALLED = (
-    (re.compile(r"\bheart rate\b", re.IGNORECASE), "pulse"),
-    (re.compile(r"\bblood (?:sugar|glucose)\b", re.IGNORECASE), "serum glucose"),
-)
 # What an image was made by. Who asks for a CT is not answered by an X-ray.
 _MADE_BY = (
     re.compile(r"\b(?:ct|cta|computed tomogra\w{0,6})\b", re.IGNORECASE),
@@ -188,7 +173,7 @@ _KIN_CHINESE = (
 )
 _NEARBY = (
     r"(?:at (?:home|work|school)|in your (?:home|house(?:hold)?)|around you|close to you|near you"
-    r"|you (?:know|live with|work with))\b"
+    r"|you (?:know|live with|work with)|on the (?:plane|flight|bus|train|ship|boat|trip|ward))\b"
 )
 # Others who are asked about. A child is one where the case is no child's (`of_patient`).
 _OTHERS = (
@@ -203,6 +188,7 @@ _ASKED_KIN = re.compile(
     rf"|(?<!with )(?<!near )(?<!around )(?<!to )(?:(?:any|some|every)(?:one|body)|people|those)"
     rf"(?: else)? {_NEARBY}{_NOTICED}"
     rf"|(?<!with )(?<!near )(?<!around )(?<!to )(?:any|some)(?:one|body) else\b{_NOTICED}"
+    r"|(?:any|some)(?:one|body) (?:who )?smok\w{1,3} (?:around|near)\b"
     rf"|(?:do|does|did|has|have|had|is|are|was|were) {_WHOSE}?(?:\w{{1,20}} )?{_KIN}{_NOTICED}"
     rf"|(?:in|of|among) {_WHOSE}{_KIN}|{_WHOSE}{_KIN}['’]s?|(?<!\w ){_KIN}['’]s?"
     rf"|(?:do|does|did|is|are|was|were) {_OTHERS}{_NOTICED})|^\W*your {_KIN}"
@@ -265,6 +251,10 @@ _CHILD = re.compile(
     r"(?:(?:little )?(?:son|daughter|boy|girl)|child|baby|infant|newborn|toddler)\b",
     re.IGNORECASE,
 )
+
+_SEXED = re.compile(r"\b(?:(?P<girl>girl|female|daughter)|boy|male|son)\b", re.IGNORECASE)
+_OF_BOYS = re.compile(r"\b(?:son|boy)\b", re.IGNORECASE)
+_OF_GIRLS = re.compile(r"\b(?:daughter|girl)\b", re.IGNORECASE)
 
 # --- which kind of thing it is ---
 
@@ -341,6 +331,33 @@ _ABOUT = (
             r"(?:ever|previous(?:ly)?|before|prior)\b.{0,20}pregnan|been pregnant|pregnancies"
         ),
         _beginning(r"pregnancies|previous|prior|histor|gravid|para\b|births?\b|deliver|miscarr"),
+    ),
+    (_beginning(r"antigens?\b"), _beginning(r"antigen|\w{0,6}ag\b")),
+    (
+        _beginning("antibod"),
+        _beginning(
+            r"anti\b|antibod|anti-|ig[gmae]\b|\w{1,6}ab\b|serolog|immunohistochem|stain", "抗体"
+        ),
+    ),
+    (re.compile(r"\bIgM\b"), re.compile("IgM")),
+    (re.compile(r"\bIgG\b"), re.compile("IgG")),
+    (_beginning(r"surface (?:anti|ag\b)"), _beginning(r"surface|hbs")),
+    (_beginning(r"core (?:anti|ig)"), _beginning(r"core|hbc")),
+    (_beginning(r"e ant(?:igen|ibod)"), _beginning(r"e ant|envelope|hbe")),
+    (_beginning("high blood pressure"), _beginning("hypertens|(?:high|rais|elevat)")),
+    (
+        _beginning(r"job\b|occupation|profession\b|(?:do|does) for a living"),
+        _beginning("work|occupation|retir|employ|profession|unemploy|student"),
+    ),
+    (
+        re.compile(
+            r"^(?!.*\b(?:fetal|foetal|fetus|baby)).*\b(?:heart rate|pulse)\b", re.IGNORECASE
+        ),
+        re.compile(
+            r"\b(?:pulse|heart rate)\b(?<!fetal heart rate)(?<!foetal heart rate)"
+            r"|^(?!.*\bfo?etal)",
+            re.IGNORECASE,
+        ),
     ),
     (_beginning("cultur", "培养"), _beginning("cultur|grow|organism|flora", "培养")),
     (_beginning("biops", "活检"), _beginning("biops|histolog|patholog|microscop", "活检|病理")),
@@ -440,7 +457,7 @@ class AskedText:
     """A request, of which LONGEST characters are read."""
 
     def __init__(self, request: str) -> None:
-        self.text = _CONTRACTED.sub(r"\1 is", request[:LONGEST])
+        self.text = _MANNER.sub(" ", _CONTRACTED.sub(r"\1 is", request[:LONGEST]))
 
     @cached_property
     def thing(self) -> str:
@@ -473,17 +490,6 @@ class AskedText:
         return tuple(map(AskedText, pieces[:4])) if len(pieces) > 1 else ()
 
     @property
-    def written_out(self) -> str:
-        """The request with its abbreviations written out, else in other words; "" if neither."""
-        for wordings in (_WRITTEN_OUT, _OTHERWISE_CALLED):
-            text = self.text
-            for short, long in wordings:
-                text = short.sub(long, text)
-            if text != self.text:
-                return text
-        return ""
-
-    @property
     def orders(self) -> Sequence[AskedText]:
         """The request without its reasons, then without the last one alone; empty without any."""
         if not (reasons := list(_REASON.finditer(self.text))):
@@ -512,6 +518,11 @@ class AskedText:
     def circumstance(self) -> str:
         """The clauses that say when: "when you cough," of "when you cough, does it hurt"."""
         return " ".join(clause[0] for clause in _CIRCUMSTANCE.finditer(self.text))
+
+    @property
+    def of_moment(self) -> bool:
+        """Whether it asks what is so at a moment: "do you leak urine when you cough"."""
+        return bool(_MOMENT.search(self.circumstance) and stems(self.main.thing))
 
     @cached_property
     def main(self) -> AskedText:
@@ -649,8 +660,14 @@ class AskedText:
 
 
 def of_patient(request: str, presentation: str) -> str:
-    """The request, in which "your son" is the patient where the case is a child's."""
+    """The request, in which "your son" is the patient where the case is that of a boy."""
     young = _BY_PARENT.search(presentation) or (
         _YOUNG.search(presentation) and not _ADULT.search(presentation)
     )
-    return _CHILD.sub("the patient", request) if young else request
+    if not young:
+        return request
+    told = _SEXED.search(presentation)
+    other = told and (_OF_BOYS if told["girl"] else _OF_GIRLS)
+    return _CHILD.sub(
+        lambda child: child[0] if other and other.search(child[0]) else "the patient", request
+    )

@@ -51,7 +51,11 @@ _ONE_THING = re.compile(
     r"|pleural (?:friction )?rub|swollen veins?|(?:in|during) (?:your|his|her) sleep"
     r"|(?:at|level) t\d{1,2}|chew(?:ing)? tobacco|low temperature|weight loss surgery|fundal height"
     r"|(?:cough|rash|headache|fever) (?:syrup|drops?|medicine|cream|tablets?|pills?)"
-    r"|sleep (?:study|mask)|lying flat|lie flat"
+    r"|sleep (?:study|mask)|lying flat|lie flat|friction rub over the lungs?"
+    r"|orthostatic hypotension"
+    r"|(?:muffled|distant) heart sounds?|heart sounds (?:are )?(?:muffled|distant)"
+    r"|(?:potassium|iron|calcium|magnesium) supplements?|smell (?:of )?(?:alcohol|ketones?|acetone)"
+    r"|(?:legs?|arms?|eyes?) (?:get |gets |feel |feels |become |becomes )?tired"
     r"|(?:left|right) handed(?:ness)?|(?:st|st segment|respiratory) depression"
     r"|pain and temperature|temperature and pain|space occupying"
     r"|glyc(?:at|osylat)ed ha?emoglobin)\b"
@@ -72,6 +76,8 @@ _OTHERWISE = (
     (r"discharged\b", "released"),  # a discharge
     (r"glass(?:es)? of\b", "cup"),  # glasses
     (r"depressed (?=fontanel)", "sunken "),  # a depression
+    (r"exam\b", "examination"),
+    (r"vitamin e\b", "tocopherol"),  # a vitamin of any kind
     (r"faint(?= (?:crackles|sounds|murmur|bowel|heart))", "soft"),  # who fainted
     (r"faint\b(?<=sounds are faint)", "soft"),
     (r"(?:a|common) cold\b(?= recently| lately| before|$)", "commoncold"),
@@ -93,7 +99,7 @@ _SPELLED = 5
 def content(text: str) -> tuple[str, ...]:
     """The content words of `text` in normal form, in their order."""
     form = _BRITISH.sub("e", _HAN.sub(_pairs, normalise(text)))
-    form = _LETTERED.sub(r"\1 \1\2", form)
+    form = _LETTERED.sub(r"\1 \2\1", form)  # no slip of another letter's
     form = _ANY_OTHERWISE.sub(lambda found: _OTHERWISE[(found.lastindex or 1) - 1][1], form)
     form = _ONE_THING.sub(lambda thing: thing[0].replace(" ", ""), form)
     return tuple(word for word in form.split() if word not in STOPWORDS)

@@ -19,6 +19,7 @@ from workup.core.leaks import WITHHELD
 from workup.core.text import normalise
 from workup.environments.base.asked import LONGEST, AskedText
 from workup.environments.base.lexical import Lexicon, chinese, most_words, stems, unheld, words
+from workup.environments.base.other_words import otherwise_called
 from workup.retrieval.dense import Encoder
 from workup.retrieval.hpo.ontology import Ontology
 from workup.retrieval.hpo.release import TERMS, folder_of
@@ -215,15 +216,16 @@ class Matcher:
 
     def _by_words(self, asked: AskedText) -> Match:
         """Equal stems as in step 1, then steps 2 to 4."""
-        same = self._same.get(stems(asked.thing), Match())
-        if fitting := self._fitting(asked, same.items):
-            return Match(fitting, same.step)
+        same, step = self._equal(asked)
+        equal = [self._equal(piece).items for piece in asked.pieces]
+        if same and not (len(set(equal)) > 1 and all(equal)):
+            return Match(same, step)
+        each = [self._by_words(piece).items for piece in asked.joined]
+        alone = dict.fromkeys(chain(*each, *equal))
         if asked.several:
             most = unheld(self._stemmed.held(asked.thing))
-            joined = self._fitting(asked, [self._owners[index] for index in most])
-            if asked.joined:
-                each = (self._by_words(piece).items for piece in asked.joined)
-                joined = tuple(dict.fromkeys(chain(joined, *each)))
+            held = self._fitting(asked, [self._owners[index] for index in most])
+            joined = tuple(dict.fromkeys((*held, *alone)))
             if len(joined) > 1 or (asked.joined and joined):
                 return Match(joined, CONTAINED)
         ranked = self._plain.overlap(asked.thing, _ITEM_OVERLAP)
@@ -239,6 +241,11 @@ class Matcher:
             return Match(contained, step)
         return Match()
 
+    def _equal(self, asked: AskedText) -> Match:
+        """The items of which a wording has the same stems."""
+        same = self._same.get(stems(asked.thing), Match())
+        return Match(self._fitting(asked, same.items), same.step)
+
     def _of_main(self, asked: AskedText, found: Match) -> Match:
         """What the main clause means, where what was `found` stands in a circumstance alone.
 
@@ -249,9 +256,14 @@ class Matcher:
         if treated and any(named and named <= reason for named in map(stems, said)):
             return self._by_words(treated)
         when = stems(asked.circumstance)
-        if when and any(stems(item.name) <= when for item in found.items):
+        # An examiner says what he does: "does it hurt when I press and let go".
+        told = (
+            self._said[item.name] if item.kind is Kind.HISTORY else (item.name,)
+            for item in found.items
+        )
+        if when and any(named and named <= when for named in map(stems, chain(*told))):
             main = self._by_words(asked.main)
-            return main if main.items else found
+            return main if main.items or asked.of_moment else found
         return found
 
     def _covers(self, asked: AskedText, index: int) -> bool:
@@ -295,8 +307,8 @@ class FactMatcher:
     within the request those about what it asks about, by shared words at most two of these, by
     meaning one or those that are equally near. Where a whole request has no words in common with a
     fact, its pieces are sought ("fever or chills"). Who asks for two habits ("do you drink or use
-    drugs") is told of both. At last abbreviations are written out ("HR"). "How severe is it" finds
-    nothing: what it refers to is not known here.
+    drugs") is told of both. At last other names for the same thing are tried ("HR", "pulse"). "How
+    severe is it" finds nothing: what it refers to is not known here.
     """
 
     def __init__(
@@ -328,6 +340,14 @@ class FactMatcher:
         The step means nothing where there is no group.
         """
         asked = AskedText(request)
+        found = self._found(asked)
+        if found[0] or asked.refers:
+            return found
+        others = map(self._found, map(AskedText, otherwise_called(asked.text)))
+        return next((other for other in others if other[0]), found)
+
+    def _found(self, asked: AskedText) -> tuple[Sequence[Sequence[Fact]], str]:
+        """`match` for these words, without other names."""
         if own := self._by_name.get(normalise(asked.text)):
             return [own], NAME
         habits = self._of_habits(asked)
@@ -340,9 +360,7 @@ class FactMatcher:
         if told := self._by_words(asked) or self._by_pieces(asked) or habits:
             return [told], SHARED
         nearest = self._near.nearest(asked.thing) if self._near else []
-        near = list(filter(asked.fits_fact, (self._facts[number] for number in nearest)))
-        if not near and (longer := asked.written_out):
-            return self.match(longer)
+        near = filter(asked.fits_fact, (self._facts[number] for number in nearest))
         return [[fact] for fact in near], MEANING
 
     def _by_names(self, asked: AskedText) -> tuple[list[list[Fact]], str]:
