@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import triang
 
 from workup.cases.clinic import graph
 from workup.cases.clinic.graph import (
@@ -90,10 +91,14 @@ GAPS = st.sampled_from([" ", "\n", " Hm. ", "</think> "])
 def percents(disease: str, finding: str) -> set[int]:
     """The whole per cents that a document may give.
 
-    They are the table's, scaled by the share of the sex that can have the finding.
+    They are the table's, scaled by the share of the patients who can have the finding.
     """
     female = DISEASES[disease].female
     share = {"female": female, "male": 1 - female}.get(FINDINGS[finding].sex, 1.0)
+    low, peak, high = DISEASES[disease].ages
+    width, first, end = high + 1 - low, *FINDINGS[finding].ages
+    age = triang((peak + 0.5 - low) / width, low, width)
+    share *= (1.0 if end == 9 else age.cdf(10 * end)) - age.cdf(10 * first)
     exact = 100 * share * TABLE[disease, finding]
     return {int(np.floor(exact + 0.5 - 1e-6)), int(np.ceil(exact - 0.5 + 1e-6))}
 

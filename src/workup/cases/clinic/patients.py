@@ -6,9 +6,9 @@ Who comes to the clinic: of a population in which each disease has its prevalenc
 because of one finding c with a chance proportional to its `complaint` weight, if it is present:
 P(profile, c) ∝ prior(profile) · w_c · P(c | profile). So the posterior given age, sex and
 complaint, and everything asked later, is the one of the tables alone: nothing about the choice of
-the complaint has to be modelled. A profile is a disease, its variant and a sex; given it, findings
-are independent but for parents. Who comes with a finding that has a parent has the parent too: who
-coughs up blood coughs.
+the complaint has to be modelled. A profile is a disease, its variant, a sex and a range of ages
+within which the same findings are possible; given it, findings are independent but for parents. Who
+comes with a finding that has a parent has the parent too: who coughs up blood coughs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, pairwise
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workup.cases.clinic.tables import RENAMED, SEXES, ClinicFinding, Tables, clinic_tables
+from workup.cases.clinic.tables import (
+    RENAMED,
+    SEXES,
+    ClinicFinding,
+    Disease,
+    Tables,
+    clinic_tables,
+)
 from workup.cases.knowledge import Array, Categorical, TabularKnowledge, grade
 from workup.core.case import HEADINGS, Case, Fact, Item, Truth, evidence_of
 
@@ -82,13 +90,36 @@ def _decades(ages: tuple[float, float, float]) -> Array:
     return np.diff(np.where(x < mode, rising, falling))
 
 
+def _share(disease: Disease, ages: tuple[int, int]) -> float:
+    """P(age within the range | disease)."""
+    decades = _decades(disease.ages)
+    return float(decades[slice(*ages)].sum() / decades.sum())
+
+
+def _within(disease: Disease, ages: tuple[int, int]) -> Array:
+    """P(decade | disease, age within the range)."""
+    inside = np.zeros(len(DECADES))
+    inside[slice(*ages)] = 1
+    return np.asarray(_decades(disease.ages) * inside / _share(disease, ages))
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One way to be ill: the disease's index, its variant and the patient's sex."""
+    """One way to be ill: the disease's index, its variant, the patient's sex and range of ages.
+
+    `ages` are decades, as in `ClinicFinding`.
+    """
 
     disease: int
     variant: str
     sex: str
+    ages: tuple[int, int]
+
+    def can_have(self, finding: ClinicFinding) -> bool:
+        """Whether sex and age allow the finding."""
+        first, end = finding.ages
+        fits = first <= self.ages[0] and self.ages[1] <= end
+        return fits and finding.sex in ("", self.sex)
 
 
 class Clinic:
@@ -100,12 +131,16 @@ class Clinic:
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
+        ranges = list(
+            pairwise(sorted({0, len(DECADES), *chain(*(f.ages for f in tables.findings))}))
+        )
         weighted = [
-            (Profile(index, variant, sex), disease.prevalence * weight * share)
+            (Profile(index, variant, sex, ages), disease.prevalence * weight * share * aged)
             for index, disease in enumerate(tables.diseases)
             for variant, weight in disease.variants
             for sex, share in zip(SEXES, (disease.female, 1 - disease.female), strict=True)
-            if share > 0
+            for ages in ranges
+            if (aged := _share(disease, ages)) * share > 0
         ]
         self.profiles = tuple(profile for profile, _ in weighted)
         self.prior: Array = np.array([weight for _, weight in weighted]) / sum(
@@ -115,7 +150,7 @@ class Clinic:
             [[self._chance(p, f) for f in tables.findings] for p in self.profiles]
         )
         self.ages: Array = np.array(
-            [_decades(tables.diseases[profile.disease].ages) for profile in self.profiles]
+            [_within(tables.diseases[profile.disease], profile.ages) for profile in self.profiles]
         )
         places = {finding.name: place for place, finding in enumerate(tables.findings)}
         self._parents = {
@@ -131,7 +166,7 @@ class Clinic:
         self.knowledge = self._knowledge()
 
     def _chance(self, profile: Profile, finding: ClinicFinding) -> float:
-        if finding.sex not in ("", profile.sex):
+        if not profile.can_have(finding):
             return 0.0
         return self.tables.probability(
             self.tables.diseases[profile.disease].name, profile.variant, finding
