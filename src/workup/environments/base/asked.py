@@ -592,7 +592,7 @@ class AskedText:
         else:
             brought = _BY_PARENT.search(wording)
             wrong = _OF_KIN.search(_CHILD.sub("the patient", wording) if brought else wording)
-        if wrong or self._other_specimen(wording, wording) or elsewhere(self.text, wording):
+        if wrong or not self.fits_specimen(fact) or elsewhere(self.text, wording):
             return False
         if _OF_PAST.search(self.text) and (fact.kind in _TESTS or _PLANNED.search(wording)):
             return False
@@ -600,6 +600,11 @@ class AskedText:
         if self._taken and value and not _TREATED.search(wording):
             return False
         return not self._otherwise_made(wording) and self._alike(wording)
+
+    def fits_specimen(self, fact: Fact) -> bool:
+        """Whether a free fact is of the specimen that it names, or of no other than the blood."""
+        wording = f"{fact.item}: {fact.text}"
+        return not self._other_specimen(wording, wording)
 
     def _otherwise_made(self, wording: str) -> bool:
         """Whether it names a way of imaging, and a wording another one alone."""

@@ -77,6 +77,7 @@ _OTHERWISE = (
     (r"glass(?:es)? of\b", "cup"),  # glasses
     (r"depressed (?=fontanel)", "sunken "),  # a depression
     (r"exam\b", "examination"),
+    (r"puls(?:ing|at\w{1,4})\b", "throbbing"),  # a pulse
     (r"vitamin e\b", "tocopherol"),  # a vitamin of any kind
     (r"faint(?= (?:crackles|sounds|murmur|bowel|heart))", "soft"),  # who fainted
     (r"faint\b(?<=sounds are faint)", "soft"),

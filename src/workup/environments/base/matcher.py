@@ -343,8 +343,12 @@ class FactMatcher:
         found = self._found(asked)
         if found[0] or asked.refers:
             return found
-        others = map(self._found, map(AskedText, otherwise_called(asked.text)))
-        return next((other for other in others if other[0]), found)
+        for groups, step in map(self._found, map(AskedText, otherwise_called(asked.text))):
+            # "Serum glucose" is no glucose of the urine, whatever else it is called.
+            fitting = [[fact for fact in group if asked.fits_specimen(fact)] for group in groups]
+            if any(fitting):
+                return list(filter(None, fitting)), step
+        return found
 
     def _found(self, asked: AskedText) -> tuple[Sequence[Sequence[Fact]], str]:
         """`match` for these words, without other names."""
