@@ -36,7 +36,7 @@ from workup.cases.clinic.library import (
     look_alike,
 )
 from workup.cases.clinic.patients import clinic
-from workup.cases.clinic.tables import SUBSETS, clinic_tables
+from workup.cases.clinic.tables import DECADES, SUBSETS, clinic_tables
 from workup.core.case import Kind
 from workup.core.errors import UserError
 from workup.core.text import normalise
@@ -98,7 +98,7 @@ def percents(disease: str, finding: str) -> set[int]:
     low, peak, high = DISEASES[disease].ages
     width, first, end = high + 1 - low, *FINDINGS[finding].ages
     age = triang((peak + 0.5 - low) / width, low, width)
-    share *= (1.0 if end == 9 else age.cdf(10 * end)) - age.cdf(10 * first)
+    share *= (1.0 if end == len(DECADES) else age.cdf(10 * end)) - age.cdf(10 * first)
     exact = 100 * share * TABLE[disease, finding]
     return {int(np.floor(exact + 0.5 - 1e-6)), int(np.ceil(exact - 0.5 + 1e-6))}
 

@@ -132,13 +132,13 @@ def sweep(path: Path) -> None:
                 os.close(opened)
 
 
-def hold(file: IO[Any]) -> None:
+def hold(file: IO[Any], *, wait: bool = False) -> None:
     """Locks the open `file` against other processes until it is closed or this process ends.
 
     A process that this one forks does not hold it: a worker that outlives a killed run must not
-    keep others out. Raises BlockingIOError when another process holds it.
+    keep others out. Where another process holds it, it waits or raises BlockingIOError.
     """
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     _held.add(file)
 
 
@@ -146,19 +146,21 @@ def hold(file: IO[Any]) -> None:
 def in_turn(path: Path, waiting: Callable[[], object]) -> Iterator[None]:
     """Runs the block while no other process of this machine runs one for the same `path`.
 
-    `waiting` is called where another one does, before this one waits for its end. `path` is an
-    empty file, which is made and stays. On a disk that refuses files or locks nobody waits.
+    Where another one does, `waiting` is called first; then this process waits. `path` is an empty
+    file, which is made and stays. On a disk that refuses files or locks nobody waits.
     """
     with ExitStack() as opened:
+        busy: IO[Any] | None = None
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             file = opened.enter_context(path.open("a"))
             try:
                 hold(file)
             except BlockingIOError:
-                waiting()
-                fcntl.flock(file, fcntl.LOCK_EX)
-                _held.add(file)
+                busy = file
+        if busy:
+            waiting()
+            hold(busy, wait=True)
         yield
 
 

@@ -31,7 +31,15 @@ from workup.cases.clinic.graph import (
 )
 from workup.cases.clinic.patients import clinic
 from workup.cases.clinic.renamed import diseases, in_marks, picture, pictures, said, unmarked
-from workup.cases.clinic.tables import LINKED, PAPERS, RENAMED, STATEMENTS, ClinicFinding, Disease
+from workup.cases.clinic.tables import (
+    DECADES,
+    LINKED,
+    PAPERS,
+    RENAMED,
+    STATEMENTS,
+    ClinicFinding,
+    Disease,
+)
 from workup.cases.clinic.tables import place as place_of
 from workup.cases.knowledge import Array
 from workup.core.case import Case, Document, Kind, OwnNames, Source
@@ -278,14 +286,14 @@ def _case_control(draft: _Draft) -> tuple[str, str]:
     return f"Case-control study of {name} and {rival}", " ".join(body)
 
 
-def _patient(draft: _Draft) -> tuple[str, str]:
-    """'a 54-year-old woman' and the pronoun."""
+def _patient(draft: _Draft) -> tuple[str, str, int]:
+    """'a 54-year-old woman', the pronoun and the age."""
     low, peak, high = draft.disease.ages
     age = min(round(draft.rng.triangular(low, peak, high + 1)), int(high))
     female = draft.rng.random() < draft.disease.female
     noun = ("girl" if female else "boy") if age < 18 else ("woman" if female else "man")
     article = "an" if age in (8, 11, 18) or 80 <= age < 90 else "a"
-    return f"{article} {age}-year-old {noun}", "she" if female else "he"
+    return f"{article} {age}-year-old {noun}", "she" if female else "he", age
 
 
 def _met(finding: ClinicFinding, pronoun: str) -> str:
@@ -297,8 +305,10 @@ def _met(finding: ClinicFinding, pronoun: str) -> str:
 
 
 def _case_report(draft: _Draft) -> tuple[str, str]:
-    name, (person, pronoun) = draft.disease.name, _patient(draft)
-    history = [finding for finding in draft.findings if finding.kind is Kind.HISTORY]
+    name, (person, pronoun, age) = draft.disease.name, _patient(draft)
+    decade = min(age // 10, len(DECADES) - 1)
+    findings = [each for each in draft.findings if each.ages[0] <= decade < each.ages[1]]
+    history = [finding for finding in findings if finding.kind is Kind.HISTORY]
     opening = draft.one_of(
         (
             f"{_capital(person)} came to the emergency department after "
@@ -314,7 +324,7 @@ def _case_report(draft: _Draft) -> tuple[str, str]:
         if history
         else "The complaints were vague at first."
     )
-    rest = [_met(finding, pronoun) for finding in draft.findings if finding not in history[:1]]
+    rest = [_met(finding, pronoun) for finding in findings if finding not in history[:1]]
     turn = draft.one_of(
         f"We first thought of {draft.other.name}, but the further course spoke against it.",
         f"The referring doctor had suspected {draft.other.name}, which could not be upheld.",

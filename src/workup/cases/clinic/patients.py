@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workup.cases.clinic.tables import (
+    DECADES,
     RENAMED,
     SEXES,
     ClinicFinding,
@@ -37,7 +38,6 @@ TRAIN, TEST = 1_000_000, 100_000
 SIDES = ("train", "test")
 DIFFERENTIALS = 4
 
-DECADES = ("under 10", "10s", "20s", "30s", "40s", "50s", "60s", "70s", "80 or more")
 _AGED = {
     "female": (
         "A girl under ten.",
@@ -206,7 +206,7 @@ class Clinic:
         present[[complaint, self._parents.get(complaint, complaint)]] = True
         for child, parent in self._parents.items():
             present[child] &= present[parent]
-        return profile, min(decade, len(DECADES) - 1), complaint, present
+        return profile, min(decade, self.profiles[profile].ages[1] - 1), complaint, present
 
     def case(self, id: str, rng: np.random.Generator) -> Case:
         """One patient's case: every present finding, weighted by its exact likelihood ratio (CR-4).

@@ -11,9 +11,9 @@ plausible numbers: a test bench, not medicine. tests/test_clinic.py checks what 
   `{unit}` and `{reference}` stand for the numbers. `background` is P(finding) in a disease that
   has no row in likelihoods. `complaint` is the probability that a patient comes because of it
   (empty: never). `parent` is the finding without which this one cannot be present; its
-  probabilities hold given the parent. `sex` limits the finding to one sex, `ages` to patients of so
-  many years: `20-` from 20 on, `10-50` from 10 to under 50 (decades). `synonyms` are what people
-  call it besides.
+  probabilities hold given the parent. `sex` limits the finding to one sex, `ages` to whole decades
+  of age: `10-50` is from 10 to under 50, `20-` from 20 on. `synonyms` are what people call it
+  besides.
 - panels: names that several findings have in common, as "complete blood count". Who asks by one is
   told which findings it can mean. In a clinic that has one of them alone, it means that one.
 - likelihoods: P(finding | disease). A row that names a variant overrides the disease's own row.
@@ -39,7 +39,7 @@ HELD_OUT, LINKED, PAPERS, STATEMENTS = OPTIONS = "held-out", "linked", "papers",
 HANDBOOK = (LINKED, STATEMENTS)  # what a handbook can be, and papers are none
 PLACES = (*SUBSETS, *(f"{subset}{RENAMED}" for subset in SUBSETS))
 SEXES = ("female", "male")
-DECADES = 9  # of age; the last one is 80 or more
+DECADES = ("under 10", "10s", "20s", "30s", "40s", "50s", "60s", "70s", "80 or more")
 KINDS = {
     "history": Kind.HISTORY,
     "symptom": Kind.HISTORY,
@@ -74,8 +74,8 @@ class Disease:
 class ClinicFinding:
     """One row of findings.csv.
 
-    `present` and `absent` are all sentences that can occur, with every value filled in. `ages` are
-    the first decade and the one behind the last, counted from 0: (2, 9) is from 20 years on.
+    `present` and `absent` are all sentences that can occur, with every value filled in. `ages` is
+    (first decade, decade after the last): (2, 9) is from 20 years on.
     """
 
     name: str
@@ -183,10 +183,10 @@ def shares(cell: str) -> dict[str, float]:
     return {name: float(share) for name, share in (entry.split("=") for entry in parts(cell))}
 
 
-def _decades(cell: str) -> tuple[int, int]:
-    """Example: "10-50" is (1, 5), "20-" is (2, DECADES)."""
+def _ages(cell: str) -> tuple[int, int]:
+    """Example: "10-50" is (1, 5), "20-" is (2, 9)."""
     first, _, end = cell.partition("-")
-    return int(first or 0) // 10, int(end) // 10 if end else DECADES
+    return int(first or 0) // 10, int(end) // 10 if end else len(DECADES)
 
 
 def _sentences(row: Mapping[str, str], column: str, values: str) -> tuple[str, ...]:
@@ -231,7 +231,7 @@ def clinic_tables() -> Tables:
             complaint=float(row["complaint"] or 0),
             parent=row["parent"] or None,
             sex=row["sex"],
-            ages=_decades(row["ages"]),
+            ages=_ages(row["ages"]),
             cost=float(row["cost"]),
             subset=row["subset"],
             synonyms=(

@@ -31,11 +31,14 @@ _LEFT_OUT = re.compile(
 )
 # "What's the hemoglobin?": a lone s beside a test's name would make another test of it.
 _CONTRACTED = re.compile(r"\b(what|where|how|when|who|there)['’]s\b", re.IGNORECASE)
-# How a test is made, which makes no other test of it: "with and without contrast", "w/ diff".
+# How a study is made: "CT with and without contrast". Such words make no other study of it.
 _MANNER = re.compile(
     r"(?:\b(?:with(?:out)?|w/?o?|non)\b\W{0,3}|\b(?:and|or)\b\W{1,3}|/ ?){1,4}"
-    r"(?:(?:iv )?con(?:trast)?|diff(?:erential)?)\b",
+    r"(?:iv )?con(?:trast)?\b",
     re.IGNORECASE,
+)
+_DIFFERENTIAL = re.compile(
+    r"(?<=cbc|fbc|unt)\W+(?:with|w)\b\W{0,2}diff(?:erential)?\b", re.IGNORECASE
 )
 # An order that is none: "no CRP", "cancel the ECG", "CT not needed", "if negative: …".
 _DECLINED = re.compile(
@@ -75,6 +78,7 @@ _CIRCUMSTANCE = re.compile(
     r"(?:(?!\b(?:do|does|did|is|are|have|has) (?:you|your|the|it|there)\b)[^,;.?!])*,?",
     re.IGNORECASE,
 )
+_RECALLING = stems("remember recall know tell describe explain say sure notice")
 _MOMENT = re.compile(r"\bwh(?:en|ile)", re.IGNORECASE)
 # Several things in one request: "chest pain or fever", "fever, chest pain". A comma before a
 # further question joins nothing.
@@ -252,9 +256,8 @@ _CHILD = re.compile(
     re.IGNORECASE,
 )
 
-_SEXED = re.compile(r"\b(?:(?P<girl>girl|female|daughter)|boy|male|son)\b", re.IGNORECASE)
-_OF_BOYS = re.compile(r"\b(?:son|boy)\b", re.IGNORECASE)
-_OF_GIRLS = re.compile(r"\b(?:daughter|girl)\b", re.IGNORECASE)
+_GIRL = re.compile(r"\b(?:girl|female|daughter)\b", re.IGNORECASE)
+_BOY = re.compile(r"\b(?:boy|male|son)\b", re.IGNORECASE)
 
 # --- which kind of thing it is ---
 
@@ -264,6 +267,8 @@ def _beginning(words: str, chinese: str = "") -> re.Pattern[str]:
     return re.compile(rf"\b(?:{words})" + (f"|{chinese}" if chinese else ""), re.IGNORECASE)
 
 
+# What has an antigen and antibodies, each with results of its own.
+_OF_VIRUS = r"(?:hepatitis \w|hbv|hcv|hiv|virus|surface|core|e\b)"
 _TESTS = (Kind.LABORATORY, Kind.IMAGING, Kind.PROCEDURE)
 _SYMBOL = re.compile(r"\b[A-Z]{1,5}-?\d|\b[A-Z]{2,}\d?\b")  # CD20, CA-125, HER2, PSA
 # A time that is over. "In the last year" is not: it ends today.
@@ -332,13 +337,8 @@ _ABOUT = (
         ),
         _beginning(r"pregnancies|previous|prior|histor|gravid|para\b|births?\b|deliver|miscarr"),
     ),
-    (_beginning(r"antigens?\b"), _beginning(r"antigen|\w{0,6}ag\b")),
-    (
-        _beginning("antibod"),
-        _beginning(
-            r"anti\b|antibod|anti-|ig[gmae]\b|\w{1,6}ab\b|serolog|immunohistochem|stain", "抗体"
-        ),
-    ),
+    (_beginning(rf"{_OF_VIRUS} antigen"), _beginning(r"antigen|\w{0,6}ag\b")),
+    (_beginning(rf"{_OF_VIRUS} antibod"), _beginning(r"anti\b|antibod|anti-|ig[gm]\b|serolog")),
     (re.compile(r"\bIgM\b"), re.compile("IgM")),
     (re.compile(r"\bIgG\b"), re.compile("IgG")),
     (_beginning(r"surface (?:anti|ag\b)"), _beginning(r"surface|hbs")),
@@ -347,12 +347,10 @@ _ABOUT = (
     (_beginning("high blood pressure"), _beginning("hypertens|(?:high|rais|elevat)")),
     (
         _beginning(r"job\b|occupation|profession\b|(?:do|does) for a living"),
-        _beginning("work|occupation|retir|employ|profession|unemploy|student"),
+        _beginning("work|occupation|retir|employ|profession|unemploy|student|job:"),
     ),
     (
-        re.compile(
-            r"^(?!.*\b(?:fetal|foetal|fetus|baby)).*\b(?:heart rate|pulse)\b", re.IGNORECASE
-        ),
+        re.compile(r"^(?!.*\b(?:fo?etal|fetus|baby)).*\b(?:heart rate|pulse)\b", re.IGNORECASE),
         re.compile(
             r"\b(?:pulse|heart rate)\b(?<!fetal heart rate)(?<!foetal heart rate)"
             r"|^(?!.*\bfo?etal)",
@@ -454,10 +452,15 @@ _STAIN = re.compile(r"\bimmuno(?:histo|stain|perox)|\bihc\b|\bstain", re.IGNOREC
 
 
 class AskedText:
-    """A request, of which LONGEST characters are read."""
+    """A request, of which LONGEST characters are read.
+
+    `whole` are these, `text` the same without how a study is made.
+    """
 
     def __init__(self, request: str) -> None:
-        self.text = _MANNER.sub(" ", _CONTRACTED.sub(r"\1 is", request[:LONGEST]))
+        self.whole = _CONTRACTED.sub(r"\1 is", request[:LONGEST])
+        study = _MANNER.sub(" ", self.whole) if _STUDY.search(self.whole) else self.whole
+        self.text = _DIFFERENTIAL.sub(" ", study)
 
     @cached_property
     def thing(self) -> str:
@@ -485,9 +488,9 @@ class AskedText:
 
     @cached_property
     def pieces(self) -> Sequence[AskedText]:
-        """The things that it joins, at most four; empty where it joins none."""
+        """The things that it joins, at most eight; empty where it joins none."""
         pieces = [piece for piece in _JOINED.split(self.thing) if stems(piece)]
-        return tuple(map(AskedText, pieces[:4])) if len(pieces) > 1 else ()
+        return tuple(map(AskedText, pieces[:8])) if len(pieces) > 1 else ()
 
     @property
     def orders(self) -> Sequence[AskedText]:
@@ -521,8 +524,11 @@ class AskedText:
 
     @property
     def of_moment(self) -> bool:
-        """Whether it asks what is so at a moment: "do you leak urine when you cough"."""
-        return bool(_MOMENT.search(self.circumstance) and stems(self.main.thing))
+        """Whether it asks what is so at a moment: "do you leak urine when you cough".
+
+        "Do you remember when the cough began" does not.
+        """
+        return bool(_MOMENT.search(self.circumstance) and stems(self.main.thing) - _RECALLING)
 
     @cached_property
     def main(self) -> AskedText:
@@ -602,7 +608,7 @@ class AskedText:
         return not self._otherwise_made(wording) and self._alike(wording)
 
     def fits_specimen(self, fact: Fact) -> bool:
-        """Whether a free fact is of the specimen that it names, or of no other than the blood."""
+        """Whether a free fact is of the specimen that it names; of blood, if it speaks of blood."""
         wording = f"{fact.item}: {fact.text}"
         return not self._other_specimen(wording, wording)
 
@@ -671,8 +677,8 @@ def of_patient(request: str, presentation: str) -> str:
     )
     if not young:
         return request
-    told = _SEXED.search(presentation)
-    other = told and (_OF_BOYS if told["girl"] else _OF_GIRLS)
+    girl, boy = (each.search(presentation) for each in (_GIRL, _BOY))
+    other = None if girl and boy else _BOY if girl else _GIRL if boy else None
     return _CHILD.sub(
         lambda child: child[0] if other and other.search(child[0]) else "the patient", request
     )

@@ -38,7 +38,7 @@ _HAN_ASKING = re.compile(
     "|患者|病人|医生|出现|感到|觉得|[您你我他她它们的了吗呢吧啊呀么和与或也都很这那在有]"
 )
 # Words that together are another thing: who asks for hay fever does not ask for fever.
-_ONE_THING = re.compile(
+ONE_THING = re.compile(
     r"\b(?:(?:yellow|hay|scarlet|rheumatic|dengue|typhoid|glandular) fever|x rays?|pet (?:scan|ct)"
     r"|pale stools?|stools? pale|sleep apno?ea|sleep(?:ing)? (?:aids?|pills?|tablets?)"
     r"|ha?emoglobin (?:a1c|electrophoresis)|lactate dehydrogenase|vitamin [a-z]\d{0,2}"
@@ -52,7 +52,7 @@ _ONE_THING = re.compile(
     r"|(?:at|level) t\d{1,2}|chew(?:ing)? tobacco|low temperature|weight loss surgery|fundal height"
     r"|(?:cough|rash|headache|fever) (?:syrup|drops?|medicine|cream|tablets?|pills?)"
     r"|sleep (?:study|mask)|lying flat|lie flat|friction rub over the lungs?"
-    r"|orthostatic hypotension"
+    r"|orthostatic hypotension|pulse (?:pressure|deficit)"
     r"|(?:muffled|distant) heart sounds?|heart sounds (?:are )?(?:muffled|distant)"
     r"|(?:potassium|iron|calcium|magnesium) supplements?|smell (?:of )?(?:alcohol|ketones?|acetone)"
     r"|(?:legs?|arms?|eyes?) (?:get |gets |feel |feels |become |becomes )?tired"
@@ -78,7 +78,7 @@ _OTHERWISE = (
     (r"depressed (?=fontanel)", "sunken "),  # a depression
     (r"exam\b", "examination"),
     (r"puls(?:ing|at\w{1,4})\b", "throbbing"),  # a pulse
-    (r"vitamin e\b", "tocopherol"),  # a vitamin of any kind
+    (r"vitamin e\b", "tocopherol"),  # whose stem is that of "vitamin"
     (r"faint(?= (?:crackles|sounds|murmur|bowel|heart))", "soft"),  # who fainted
     (r"faint\b(?<=sounds are faint)", "soft"),
     (r"(?:a|common) cold\b(?= recently| lately| before|$)", "commoncold"),
@@ -100,9 +100,9 @@ _SPELLED = 5
 def content(text: str) -> tuple[str, ...]:
     """The content words of `text` in normal form, in their order."""
     form = _BRITISH.sub("e", _HAN.sub(_pairs, normalise(text)))
-    form = _LETTERED.sub(r"\1 \2\1", form)  # no slip of another letter's
+    form = _LETTERED.sub(r"\1 \2\1", form)  # letter first: no slip of another kind
     form = _ANY_OTHERWISE.sub(lambda found: _OTHERWISE[(found.lastindex or 1) - 1][1], form)
-    form = _ONE_THING.sub(lambda thing: thing[0].replace(" ", ""), form)
+    form = ONE_THING.sub(lambda thing: thing[0].replace(" ", ""), form)
     return tuple(word for word in form.split() if word not in STOPWORDS)
 
 

@@ -201,7 +201,7 @@ class Matcher:
 
     def _match(self, request: str) -> Match:
         asked = AskedText(request)
-        if (whole := self.whole(asked.text)).items:
+        if (whole := self.whole(asked.whole)).items or (whole := self.whole(asked.text)).items:
             return whole
         for order in asked.orders:
             found = self._by_words(order)
@@ -215,17 +215,17 @@ class Matcher:
         return Match(meant, MEANING) if len(meant) == 1 else Match()
 
     def _by_words(self, asked: AskedText) -> Match:
-        """Equal stems as in step 1, then steps 2 to 4."""
+        """Equal stems as in step 1, unless all its pieces equal other items; then steps 2 to 4."""
         same, step = self._equal(asked)
-        equal = [self._equal(piece).items for piece in asked.pieces]
+        held = self._stemmed.held(asked.thing)
+        equal = self._each_equal(asked, [entry for entry, _ in held])
         if same and not (len(set(equal)) > 1 and all(equal)):
             return Match(same, step)
         each = [self._by_words(piece).items for piece in asked.joined]
         alone = dict.fromkeys(chain(*each, *equal))
         if asked.several:
-            most = unheld(self._stemmed.held(asked.thing))
-            held = self._fitting(asked, [self._owners[index] for index in most])
-            joined = tuple(dict.fromkeys((*held, *alone)))
+            most = self._fitting(asked, [self._owners[index] for index in unheld(held)])
+            joined = tuple(dict.fromkeys((*most, *alone)))
             if len(joined) > 1 or (asked.joined and joined):
                 return Match(joined, CONTAINED)
         ranked = self._plain.overlap(asked.thing, _ITEM_OVERLAP)
@@ -246,6 +246,21 @@ class Matcher:
         same = self._same.get(stems(asked.thing), Match())
         return Match(self._fitting(asked, same.items), same.step)
 
+    def _each_equal(
+        self, asked: AskedText, held: Sequence[frozenset[str]]
+    ) -> list[tuple[Item, ...]]:
+        """Of each of its pieces the equal items.
+
+        A piece of a longer name that it holds is left out: "nausea and vomiting" may be one thing.
+        """
+        pieces = {piece: stems(piece.thing) for piece in asked.pieces}
+        across = [entry for entry in held if not any(entry <= own for own in pieces.values())]
+        return [
+            self._fitting(asked, self._equal(piece).items)
+            for piece, own in pieces.items()
+            if not any(own < entry for entry in across)
+        ]
+
     def _of_main(self, asked: AskedText, found: Match) -> Match:
         """What the main clause means, where what was `found` stands in a circumstance alone.
 
@@ -256,7 +271,7 @@ class Matcher:
         if treated and any(named and named <= reason for named in map(stems, said)):
             return self._by_words(treated)
         when = stems(asked.circumstance)
-        # An examiner says what he does: "does it hurt when I press and let go".
+        # Of an examination only the name counts: other wordings tell what the examiner does.
         told = (
             self._said[item.name] if item.kind is Kind.HISTORY else (item.name,)
             for item in found.items
@@ -340,20 +355,9 @@ class FactMatcher:
         The step means nothing where there is no group.
         """
         asked = AskedText(request)
-        found = self._found(asked)
-        if found[0] or asked.refers:
-            return found
-        for groups, step in map(self._found, map(AskedText, otherwise_called(asked.text))):
-            # "Serum glucose" is no glucose of the urine, whatever else it is called.
-            fitting = [[fact for fact in group if asked.fits_specimen(fact)] for group in groups]
-            if any(fitting):
-                return list(filter(None, fitting)), step
-        return found
-
-    def _found(self, asked: AskedText) -> tuple[Sequence[Sequence[Fact]], str]:
-        """`match` for these words, without other names."""
-        if own := self._by_name.get(normalise(asked.text)):
-            return [own], NAME
+        for form in map(normalise, (asked.whole, asked.text)):
+            if own := self._by_name.get(form):
+                return [own], NAME
         habits = self._of_habits(asked)
         if asked.refers or (habits and len(asked.habits) > 1):
             return [habits] if habits else [], SHARED
@@ -361,7 +365,8 @@ class FactMatcher:
         groups, step = self._by_names(asked)
         if groups:
             return groups, step
-        if told := self._by_words(asked) or self._by_pieces(asked) or habits:
+        told = self._by_words(asked) or self._by_pieces(asked) or habits
+        if told := told or self._called_otherwise(asked):
             return [told], SHARED
         nearest = self._near.nearest(asked.thing) if self._near else []
         near = filter(asked.fits_fact, (self._facts[number] for number in nearest))
@@ -391,9 +396,22 @@ class FactMatcher:
         return []
 
     def _by_pieces(self, asked: AskedText) -> list[Fact]:
-        """What its pieces find ("fever or chills") and the whole fits, each fact once."""
-        told = chain.from_iterable(map(self._by_words, asked.pieces))
-        return list(dict.fromkeys(filter(asked.fits_fact, told)))
+        """What each piece of a request finds ("fever or chills"), each fact once."""
+        told: dict[Fact, None] = {}
+        for piece in asked.pieces:
+            own = list(filter(asked.fits_fact, self._by_words(piece)))
+            told |= dict.fromkeys(own or ([] if asked.of_others else self._called_otherwise(piece)))
+        return list(told)
+
+    def _called_otherwise(self, asked: AskedText) -> list[Fact]:
+        """What other names of the same thing find ("pulse" for "HR"), of the same specimen."""
+        for other in map(AskedText, otherwise_called(asked.text)):
+            groups, _ = self._by_names(other)
+            named = self._by_name.get(normalise(other.text)) or (groups[0] if groups else [])
+            told = named if len(groups) < 2 else []
+            if fitting := list(filter(asked.fits_specimen, told or self._by_words(other))):
+                return fitting
+        return []
 
     def _of_habits(self, asked: AskedText) -> list[Fact]:
         """The facts on the habits that are asked about: alcohol, tobacco, drugs."""

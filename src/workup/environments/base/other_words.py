@@ -1,31 +1,34 @@
-"""What records call otherwise than requests do: `other_words.csv` has names of one thing each."""
+"""Other names for what a request names: each line of `other_words.csv` has those of one thing."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import islice, product
 from pathlib import Path
+
+from workup.environments.base.lexical import ONE_THING
 
 MOST_TRIED = 24
 """Wordings of one request that are tried at most."""
 
 
 def otherwise_called(text: str) -> Iterator[str]:
-    """The text with other names for the things that it names, at most MOST_TRIED wordings.
+    """The text with other names for what it names, at most MOST_TRIED wordings.
 
-    Example: "HR and BP" becomes "heart rate and blood pressure", then "pulse and blood pressure".
+    Example: "HR" becomes "heart rate", then "pulse rate", then "pulse".
     """
+    taken = [found.span() for found in ONE_THING.finditer(text.casefold())]
     named = [(found, names) for pattern, names in _groups() if (found := pattern.search(text))]
-    spans = [found.span() for found, _ in named]
+    taken += [found.span() for found, _ in named]
     choices = [
         [(found.re, name) for name in names if name.casefold() != found[0].casefold()]
         for found, names in named
         if not any(
             start <= found.start() and found.end() <= end and (start, end) != found.span()
-            for start, end in spans  # "high blood pressure" is no blood pressure
+            for start, end in taken  # "high blood pressure" is no blood pressure
         )
     ]
     for chosen in islice(product(*choices), MOST_TRIED if choices else 0):
@@ -37,17 +40,17 @@ def otherwise_called(text: str) -> Iterator[str]:
 
 @cache
 def _groups() -> tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]:
-    """What finds any name of a group, and the names."""
+    """What finds a name of a group, and the group's names."""
     file = Path(__file__).with_name("other_words.csv")
     lines = file.read_text(encoding="utf-8").splitlines()
     rows = csv.DictReader(line for line in lines if not line.startswith("#"))
-    groups = (tuple(row["names"].split("|")) for row in rows)
-    return tuple((_any_of(names), names) for names in groups)
+    groups = [row["names"].split("|") for row in rows]
+    return tuple((_any_of(names), tuple(name.strip("*") for name in names)) for names in groups)
 
 
-def _any_of(names: tuple[str, ...]) -> re.Pattern[str]:
+def _any_of(names: Sequence[str]) -> re.Pattern[str]:
     """Finds the longest of the names that stands somewhere; short ones in their letter case."""
-    longest = sorted(names, key=len, reverse=True)
+    longest = sorted((name for name in names if name[0] != "*"), key=len, reverse=True)
     wordings = (
         re.escape(name) if name.isupper() or len(name) <= 3 else f"(?i:{re.escape(name)})"
         for name in longest

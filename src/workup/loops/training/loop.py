@@ -238,12 +238,14 @@ class Training:
         if not (steps and self.plan.policy.is_tiny):
             self._demonstrated(stage, steps)
             return steps
-        store, main = warm.Store(folder, self._recipe(stage)), self.engine.processes.is_main
+        store, processes = warm.Store(folder, self._recipe(stage)), self.engine.processes
         wait = f"{stage.name}: an equal run is making it, and this one waits"
-        with store.in_turn(lambda: self.live.note(wait)) if main else nullcontext():
+        # Of several processes none may wait for long while the others wait for it.
+        alone = processes.world == 1 and not store.found
+        with store.in_turn(lambda: self.live.note(wait)) if alone else nullcontext():
             if not self._taken(store, stage.name):
                 self._demonstrated(stage, steps)
-                if main:
+                if processes.is_main:
                     store.save(partial(self.engine.live.save, merged=False))
         return steps
 
