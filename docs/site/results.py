@@ -9,6 +9,7 @@ Runs that are named together differ by their seed alone, and are pooled. A page 
 it has two comments; what stands between them is rendered:
 
     <!-- result NAME doctors accuracy questions -->  the doctors of runs, with these measures
+    <!-- result NAME+NAME doctors accuracy -->       one measure of several, beside each other
     <!-- result NAME+NAME table 1 -->                the first table of studies, below each other
     <!-- result NAME table 1 columns 1 3 4 -->       some of its columns
     <!-- result NAME table 1 wide 4 -->              column 4, by rows and columns of the first two
@@ -25,8 +26,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -138,6 +141,8 @@ def table(words: str, beside: Path) -> str:
     match rest:
         case ["doctors", _, *_] if len(results) == 1:
             return _doctors(results[0], rest[1:])
+        case ["doctors", measure]:
+            return _doctors_beside(results, measure)
         case ["table", place, *how] if place.isdigit():
             return _tables(results, int(place), how)
     raise UserError(
@@ -179,6 +184,25 @@ def _doctors(found: Mapping[str, Any], measures: Sequence[str]) -> str:
     note = f"{cases:,} patients, seed{'s' if len(found['seeds']) > 1 else ''} {seeds}; {_by(found)}"
     note = f"`{found['command']}`: {note}" if "command" in found else note
     return f"{_markdown(['', *(metric(name).title for name in measures)], rows)}\n\n{note}."
+
+
+def _doctors_beside(results: Sequence[Mapping[str, Any]], measure: str) -> str:
+    """One measure of the doctors of several results; each column has what only its command says."""
+    typed = [shlex.split(each["command"]) for each in results]
+    common = [word for word in typed[0] if all(word in words for words in typed)]
+    own = [" ".join(word for word in words if word not in common) for words in typed]
+    names = dict.fromkeys(chain(*(each["doctors"] for each in results)))
+    rows = [
+        [doctor, *(_level(doctor, each["doctors"].get(doctor, {}), measure) for each in results)]
+        for doctor in names
+    ]
+    seeds = ", ".join(map(str, dict.fromkeys(chain(*(each["seeds"] for each in results)))))
+    cases = next(iter(results[0]["doctors"].values()))["cases"]
+    by = "; ".join(dict.fromkeys(map(_by, results)))
+    title = metric(measure).title
+    note = f"`{shlex.join(common)}`: {cases:,} patients, seeds {seeds}; {by}"
+    head = [f"{title[0].upper()}{title[1:]}", *(words or "default" for words in own)]
+    return f"{_markdown(head, rows)}\n\n{note}."
 
 
 def _level(doctor: str, entry: Mapping[str, Any], name: str) -> str:
