@@ -11,6 +11,7 @@ it has two comments; what stands between them is rendered:
     <!-- result NAME doctors accuracy questions -->  the doctors of runs, with these measures
     <!-- result NAME+NAME doctors accuracy -->       one measure of several, beside each other
     <!-- result NAME+NAME table 1 -->                the first table of studies, below each other
+    <!-- result NAME verdicts -->                    the claims that have a figure, in a few columns
     <!-- result NAME table 1 columns 1 3 4 -->       some of its columns
     <!-- result NAME table 1 wide 4 -->              column 4, by rows and columns of the first two
     <!-- result NAME table 2 again -->               without the line on its origin, told above
@@ -143,6 +144,8 @@ def table(words: str, beside: Path) -> str:
             return _doctors(results[0], rest[1:])
         case ["doctors", measure]:
             return _doctors_beside(results, measure)
+        case ["verdicts"] if len(results) == 1:
+            return _decided(results[0])
         case ["table", place, *how] if place.isdigit():
             return _tables(results, int(place), how)
     raise UserError(
@@ -240,6 +243,22 @@ def _verdicts(found: Mapping[str, Any]) -> str:
     ]
     made = f"{_by(found)[0].upper()}{_by(found)[1:]}."
     return "\n\n".join([_markdown(headings, rows, words=3), made, *_without(found["claims"])])
+
+
+def _decided(found: Mapping[str, Any]) -> str:
+    """The claims that have a figure, in short, and the command."""
+    rows = [
+        [
+            each["says"],
+            f"**{each['verdict']}**",
+            each["compared"],
+            gap_text(each["written_as"], gap),
+        ]
+        for each in found["claims"]
+        if (gap := gap_of(each["difference"]) if each["difference"] else None)
+    ]
+    head = ["claim", "verdict", "compared", "difference"]
+    return f"{_markdown(head, rows, words=3)}\n\n`{found['command']}`: {_by(found)}."
 
 
 def _without(claims: Sequence[Mapping[str, Any]]) -> list[str]:
