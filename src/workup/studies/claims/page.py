@@ -323,9 +323,9 @@ def levels(runs: Sequence[Ended]) -> Sheet:
 
 
 def each_seed(by_seed: Mapping[str, Mapping[str, float]]) -> str:
-    """ "3: .74, 4: .80": the accuracy that each seed ended with; a dash without any"""
-    known = by_seed.get("accuracy", {}).items()
-    return ", ".join(f"{seed}: {number('accuracy', value)}" for seed, value in known) or DASH
+    """ ".74 .80": the accuracy that each seed ended with, in their order; a dash without any"""
+    known = by_seed.get("accuracy", {}).values()
+    return " ".join(number("accuracy", value) for value in known) or DASH
 
 
 def commands(typed: Mapping[str, str]) -> Sheet:
