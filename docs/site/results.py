@@ -11,7 +11,7 @@ it has two comments; what stands between them is rendered:
     <!-- result NAME doctors accuracy questions -->  the doctors of runs, with these measures
     <!-- result NAME+NAME doctors accuracy -->       one measure of several, beside each other
     <!-- result NAME+NAME table 1 -->                the first table of studies, below each other
-    <!-- result NAME verdicts -->                    the claims that have a figure, in a few columns
+    <!-- result NAME verdicts -->                    the claims that have a figure
     <!-- result NAME table 1 columns 1 3 4 -->       some of its columns
     <!-- result NAME table 1 wide 4 -->              column 4, by rows and columns of the first two
     <!-- result NAME table 2 again -->               without the line on its origin, told above
@@ -145,7 +145,7 @@ def table(words: str, beside: Path) -> str:
         case ["doctors", measure]:
             return _doctors_beside(results, measure)
         case ["verdicts"] if len(results) == 1:
-            return _decided(results[0])
+            return f"{_verdicts(results[0])}\n\n`{results[0]['command']}`: {_by(results[0])}."
         case ["table", place, *how] if place.isdigit():
             return _tables(results, int(place), how)
     raise UserError(
@@ -218,7 +218,7 @@ def _level(doctor: str, entry: Mapping[str, Any], name: str) -> str:
 
 
 def _verdicts(found: Mapping[str, Any]) -> str:
-    """The claims that have a figure as a table, then the others with their reason."""
+    """The claims that have a figure as a table."""
     rows = []
     for each in found["claims"]:
         name, gap, expected = each["written_as"], each["difference"], each["expected"]
@@ -241,24 +241,7 @@ def _verdicts(found: Mapping[str, Any]) -> str:
         *("claim", "verdict", "compared", "difference", "detectable", "in the paper"),
         *("seeds", "still rising", "adjusted p"),
     ]
-    made = f"{_by(found)[0].upper()}{_by(found)[1:]}."
-    return "\n\n".join([_markdown(headings, rows, words=3), made, *_without(found["claims"])])
-
-
-def _decided(found: Mapping[str, Any]) -> str:
-    """The claims that have a figure, in short, and the command."""
-    rows = [
-        [
-            each["says"],
-            f"**{each['verdict']}**",
-            each["compared"],
-            gap_text(each["written_as"], gap),
-        ]
-        for each in found["claims"]
-        if (gap := gap_of(each["difference"]) if each["difference"] else None)
-    ]
-    head = ["claim", "verdict", "compared", "difference"]
-    return f"{_markdown(head, rows, words=3)}\n\n`{found['command']}`: {_by(found)}."
+    return _markdown(headings, rows, words=3)
 
 
 def _without(claims: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -343,6 +326,8 @@ def claims_page(found: Mapping[str, Any]) -> str:
         "[How claims are decided](deciding.md).",
         f"```\n{found['command']}\n```",
         _verdicts(found),
+        f"{_by(found)[0].upper()}{_by(found)[1:]}.",
+        *_without(found["claims"]),
         *(["\n".join(f"- {note}" for note in found["notes"])] if found["notes"] else []),
         "## The arms",
         "Means over seeds of the trained policies, and each seed's accuracy. *Still rising* counts "

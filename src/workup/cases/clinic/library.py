@@ -307,7 +307,7 @@ def _met(finding: ClinicFinding, pronoun: str) -> str:
 def _case_report(draft: _Draft) -> tuple[str, str]:
     name, (person, pronoun, age) = draft.disease.name, _patient(draft)
     decade = min(age // 10, len(DECADES) - 1)
-    findings = [each for each in draft.findings if each.ages[0] <= decade < each.ages[1]]
+    findings = [each for each in draft.findings if each.possible_at(decade, decade + 1)]
     history = [finding for finding in findings if finding.kind is Kind.HISTORY]
     opening = draft.one_of(
         (

@@ -117,9 +117,7 @@ class Profile:
 
     def can_have(self, finding: ClinicFinding) -> bool:
         """Whether sex and age allow the finding."""
-        first, end = finding.ages
-        fits = first <= self.ages[0] and self.ages[1] <= end
-        return fits and finding.sex in ("", self.sex)
+        return finding.possible_at(*self.ages) and finding.sex in ("", self.sex)
 
 
 class Clinic:

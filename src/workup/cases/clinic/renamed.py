@@ -131,11 +131,11 @@ def said(case: Case, text: str) -> str:
 
 def in_marks(case: Case, text: str) -> str:
     """`text` with marks in place of the case's names; marks that stood in it are removed first."""
-    return _masked(tuple(called(case).items()), text)
+    return _masked(called(case), text)
 
 
-def _masked(names: Sequence[tuple[str, str]], text: str) -> str:
-    marks = {name.lower(): mark for mark, name in names}
+def _masked(names: Mapping[str, str], text: str) -> str:
+    marks = {name.lower(): mark for mark, name in names.items()}
     if not marks:
         return text
     return _WORD.sub(lambda word: marks.get(word[0].lower(), word[0]), _MARK.sub(" ", text))
@@ -185,9 +185,9 @@ def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
     whose picture is among them too. Empty where the cases are of no renamed clinic.
     """
     names = called(case)
-    wanted = {*names} if read is None else set[str]()
-    for text in read or ():
-        wanted |= _marks_in(tuple(names.items()), text)
+    pairs = tuple(names.items())
+    stand = (mark for text in read or () for mark in _marks_in(pairs, text))
+    wanted = {*names} if read is None else {*stand}
     # With links the findings are listed under the disease's picture, which then has to be read too.
     return {
         names[mark]: (mark,)
@@ -196,10 +196,10 @@ def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
     }
 
 
-@lru_cache(maxsize=1 << 12)  # whoever looks for the best search reads the same titles again
+@lru_cache(maxsize=1 << 12)  # the ideal searcher tries about fifty queries, of the same titles
 def _marks_in(names: Sequence[tuple[str, str]], text: str) -> frozenset[str]:
     """The marks of the (mark, name) pairs whose names stand in the text."""
-    return frozenset(mark.lower() for mark in _MARK.findall(_masked(names, text)))
+    return frozenset(mark.lower() for mark in _MARK.findall(_masked(dict(names), text)))
 
 
 class RenamedKnowledge:
@@ -216,7 +216,7 @@ class RenamedKnowledge:
         """`masked` is the clinic's knowledge, whose diagnoses are marks."""
         self._masked, self._names = masked, tuple(names)
         self._known = frozenset(names)
-        # Whoever looks for the best search asks what names mean, and the patient stays the same.
+        # The ideal searcher tries about fifty queries for a patient, whose findings stay the same.
         self._chances = lru_cache(maxsize=256)(
             lambda findings: tuple(masked.posterior(dict(findings)))
         )

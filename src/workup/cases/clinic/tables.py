@@ -94,6 +94,10 @@ class ClinicFinding:
     subset: str
     synonyms: tuple[str, ...]
 
+    def possible_at(self, first: int, end: int) -> bool:
+        """Whether age allows it in all patients from the decade `first` to before `end`."""
+        return self.ages[0] <= first and end <= self.ages[1]
+
 
 @dataclass(frozen=True)
 class Tables:

@@ -678,7 +678,7 @@ def of_patient(request: str, presentation: str) -> str:
     if not young:
         return request
     girl, boy = (each.search(presentation) for each in (_GIRL, _BOY))
-    other = None if girl and boy else _BOY if girl else _GIRL if boy else None
+    other = _BOY if girl and not boy else _GIRL if boy and not girl else None
     return _CHILD.sub(
         lambda child: child[0] if other and other.search(child[0]) else "the patient", request
     )

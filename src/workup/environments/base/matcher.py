@@ -215,19 +215,11 @@ class Matcher:
         return Match(meant, MEANING) if len(meant) == 1 else Match()
 
     def _by_words(self, asked: AskedText) -> Match:
-        """Equal stems as in step 1, unless all its pieces equal other items; then steps 2 to 4."""
-        same, step = self._equal(asked)
-        held = self._stemmed.held(asked.thing)
-        equal = self._each_equal(asked, [entry for entry, _ in held])
-        if same and not (len(set(equal)) > 1 and all(equal)):
-            return Match(same, step)
-        each = [self._by_words(piece).items for piece in asked.joined]
-        alone = dict.fromkeys(chain(*each, *equal))
-        if asked.several:
-            most = self._fitting(asked, [self._owners[index] for index in unheld(held)])
-            joined = tuple(dict.fromkeys((*most, *alone)))
-            if len(joined) > 1 or (asked.joined and joined):
-                return Match(joined, CONTAINED)
+        """Equal stems as in step 1, then steps 2 to 4."""
+        same = self._equal(asked)
+        meant = self._of_several(asked, same) if asked.several else same
+        if meant.items:
+            return meant
         ranked = self._plain.overlap(asked.thing, _ITEM_OVERLAP)
         best = [
             self._wordings[index]
@@ -240,6 +232,17 @@ class Matcher:
         if contained := self._fitting(asked, found):
             return Match(contained, step)
         return Match()
+
+    def _of_several(self, asked: AskedText, same: Match) -> Match:
+        """Step 2. The items of equal stems, `same`, go first unless all its pieces equal others."""
+        held = self._stemmed.held(asked.thing)
+        equal = self._each_equal(asked, [entry for entry, _ in held])
+        if same.items and not (len(set(equal)) > 1 and all(equal)):
+            return same
+        most = self._fitting(asked, [self._owners[index] for index in unheld(held)])
+        each = (self._by_words(piece).items for piece in asked.joined)
+        joined = tuple(dict.fromkeys(chain(most, *each, *equal)))
+        return Match(joined, CONTAINED) if len(joined) > 1 or asked.joined else Match()
 
     def _equal(self, asked: AskedText) -> Match:
         """The items of which a wording has the same stems."""
@@ -366,7 +369,8 @@ class FactMatcher:
         if groups:
             return groups, step
         told = self._by_words(asked) or self._by_pieces(asked) or habits
-        if told := told or self._called_otherwise(asked):
+        told = told or self._called_otherwise(asked)
+        if told:
             return [told], SHARED
         nearest = self._near.nearest(asked.thing) if self._near else []
         near = filter(asked.fits_fact, (self._facts[number] for number in nearest))
