@@ -568,10 +568,12 @@ def test_a_run_waits_for_the_warm_start_of_its_kin() -> None:
 
 def test_set_ups_of_the_same_words_share_their_warm_starts() -> None:
     """A check of the second one waits for that of the first, instead of training it once more."""
-    plan = ClaimsPlan(claims.read("medr3"), "tiny", Path("runs"), 3, first=1)
-    stages, components, evidence = (plan.checks(name)[0].kin for name in plan.setups)
-    assert stages == components == plan.run("components", "no-logical", 1).kin != evidence
-    assert plan.run("stages", "staged", 2).kin != stages
+    plan = ClaimsPlan(claims.read("promed"), "tiny", Path("runs"), 3, first=1)
+    clinic, weights, loud = (plan.checks(name)[0].kin for name in plan.setups)
+    assert clinic == weights == loud == plan.run("clinic", "grpo", 1).kin
+    assert plan.run("clinic", "promed", 2).kin != clinic
+    medr3 = ClaimsPlan(claims.read("medr3"), "tiny", Path("runs"), 3, first=1)
+    assert medr3.run("stages", "staged", 1).kin != medr3.run("evidence", "whole", 1).kin
 
 
 def test_no_run_begins_that_would_not_end_in_time() -> None:
