@@ -179,6 +179,22 @@ def test_only_runs_that_can_tell_count_as_rising() -> None:
     assert "–" in verdicts(untold).tables()[0].rows[0]
 
 
+def test_an_arms_figures_say_how_it_learned() -> None:
+    """Two seeds whose training episodes get better, one of which got further than the other."""
+    rates = {0: [0.1, 0.3, 0.5, 0.6, 0.7, 0.8], 1: [0.3, 0.3, 0.5, 0.6, 0.9]}
+    every = [
+        replace(
+            run, curve=Curve(run.arm, [{"reward": 1.0, "accuracy": a} for a in rates[run.seed]])
+        )
+        for run in runs(0.8, 0.6)
+        if run.seed in rates
+    ]
+    page = ClaimVerdicts("Toy", "tiny", [], {"s": every}, {"s": "x"}, {"s": {}})
+    entry, other = page.as_json()["setups"]["s"]["arms"].values()
+    assert entry["updates"] == 5
+    assert entry["learned"] == pytest.approx([0.2, 0.3, 0.5, 0.6, 0.8]) == other["learned"]
+
+
 def test_a_disease_keeps_its_patients_and_an_unknown_one_is_named() -> None:
     found = finding(claim(where="flu"), runs(0.8, 0.6))
     assert found.difference is not None

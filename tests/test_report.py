@@ -688,3 +688,10 @@ def test_who_is_compared() -> None:
 def test_stage_borders_are_where_stages_change() -> None:
     lines = [{"stage": stage} for stage in "aabbb"]
     assert Curve("", lines).borders == [(2, "b")]
+
+
+def test_parts_of_a_curve_are_means_over_its_steps() -> None:
+    lines = [{"accuracy": value} for value in (0.0, 0.2, 0.4, None, None, 0.9, 1.0)]
+    assert Curve("", lines).parts("accuracy", 3) == pytest.approx([0.2, None, 0.95])
+    assert Curve("", lines).parts("questions", 2) == [None, None]
+    assert Curve("", lines[:2]).parts("accuracy", 3) == []

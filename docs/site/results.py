@@ -270,13 +270,16 @@ def _arms(found: Mapping[str, Any]) -> str:
                 arm,
                 *(_mean(entry["by_seed"].get(name, {}), name) for name in measures),
                 each_seed(entry["by_seed"]),
+                " ".join(number("accuracy", each) for each in entry.get("learned", ())) or DASH,
+                f"{entry['updates']:,}" if entry.get("updates") else DASH,
                 DASH if entry["rising"] is None else str(entry["rising"]),
                 f"`{setup['commands'][arm]}`",
             ]
             for arm, entry in setup["arms"].items()
         ]
         titles = [metric(name).title for name in measures]
-        headings = ["arm", *titles, EACH, "still rising", "command of the first seed"]
+        ends = ["still rising", "command of the first seed"]
+        headings = ["arm", *titles, EACH, "while training", "updates", *ends]
         parts.append(f"{setup['about']}\n\n{_markdown(headings, rows)}")
     return "\n\n".join(parts)
 
@@ -330,8 +333,9 @@ def claims_page(found: Mapping[str, Any]) -> str:
         *_without(found["claims"]),
         *(["\n".join(f"- {note}" for note in found["notes"])] if found["notes"] else []),
         "## The arms",
-        "Means over seeds of the trained policies, and each seed's accuracy. *Still rising* counts "
-        "the runs whose reward rose to the end.",
+        "Means over seeds of the trained policies, and each seed's accuracy. *While training*: the "
+        "accuracy of the training episodes in each fifth of the updates. *Still rising* counts the "
+        "runs whose reward rose to the end.",
         _arms(found),
     ]
     return "\n\n".join(parts) + "\n"

@@ -78,6 +78,17 @@ class Curve:
     def values(self, metric: str) -> list[float | None]:
         return [_number(line.get(metric)) for line in self.lines]
 
+    def parts(self, metric: str, number: int) -> list[float | None]:
+        """The metric's mean in each of `number` parts of the steps, as equal as can be.
+
+        A part where it is nowhere defined has None. Fewer steps than parts give no list at all.
+        """
+        if len(self.lines) < number:
+            return []
+        parts = np.array_split(np.array(self.values(metric), dtype=float), number)
+        known = [part[~np.isnan(part)] for part in parts]
+        return [float(part.mean()) if part.size else None for part in known]
+
     @property
     def borders(self) -> list[tuple[int, str]]:
         """(steps before it, name) of every stage after the first."""

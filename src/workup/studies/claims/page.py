@@ -42,6 +42,9 @@ TITLES = {
     **{name: figure.title for name, figure in FIGURES.items()},
 }
 EACH = "accuracy of each seed"
+PARTS = 5
+"""Into how many parts an arm's training is cut, to show in figures how it learned."""
+
 TALL, ROW = 0.55, 0.24  # inches: of a figure without rows, and of a row
 WIDE = 4.6
 
@@ -279,14 +282,17 @@ def rising_text(count: int, told: int) -> str:
 
 
 def arms(runs: Sequence[Ended]) -> dict[str, Any]:
-    """Arm → its mean figures over seeds, those of each seed, and how many were still rising.
+    """Arm → the figures of each seed, how its runs learned, and how many were still rising.
 
-    The last is None where it can be told of none.
+    `updates` and `learned` are those of `curves.averaged` over the seeds: how many updates they
+    made, and the accuracy of the training episodes in each of `PARTS` equal parts of them. `rising`
+    is None where it can be told of no run.
     """
     found: dict[str, Any] = {}
     for arm in dict.fromkeys(run.arm for run in runs):
         own = [run for run in runs if run.arm == arm]
         count, told = counted(own)
+        curve = curves.averaged(arm, [run.curve.lines for run in own])
         figures = {
             name: {
                 str(run.seed): mean
@@ -298,6 +304,8 @@ def arms(runs: Sequence[Ended]) -> dict[str, Any]:
         found[arm] = {
             "seeds": [run.seed for run in own],
             "by_seed": {name: each for name, each in figures.items() if each},
+            "updates": len(curve.lines),
+            "learned": curve.parts("accuracy", PARTS),
             "rising": count if told else None,
             "seconds": fmean(run.seconds for run in own),
         }
