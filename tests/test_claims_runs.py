@@ -585,3 +585,27 @@ def test_no_run_begins_that_would_not_end_in_time() -> None:
     assert queue.has_time()
     now[0] += 1
     assert not queue.has_time()
+
+
+@pytest.mark.long
+def test_the_end_of_the_budget_stops_what_runs(tmp_path: Path) -> None:
+    out = tmp_path / "s" / "crit-0"
+    words = ("craft", "--cases", "clinic:xs", "sft.steps=1", "steps=100000", "seed=0")
+    begun = out / "metrics.jsonl"
+    queue = Queue(1, 100.0, clock=lambda: 101.0 * begun.exists())
+    queue.run([ClaimRun(out, words, "")], lambda job: pytest.fail(f"{job.name} is told"))
+    assert begun.exists()
+    assert not queue.failed
+    assert not queue._running
+    assert queue.short
+    assert not (out / "summary.json").exists()
+
+
+def test_why_a_run_failed_is_what_its_last_attempt_said(tmp_path: Path) -> None:
+    job = ClaimRun(tmp_path / "crit-0", (), "")
+    job.log.write_text("stopped by ü\n", encoding="utf-8")
+    said = job.log.stat().st_size
+    assert (job.why(), job.why(said)) == ("stopped by ü", "it said nothing")
+    with job.log.open("a") as log:
+        log.write("error: no room\n\n")
+    assert job.why(said) == "error: no room"

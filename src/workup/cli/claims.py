@@ -84,6 +84,9 @@ def claims(
         console.print(f"stopped; the same command goes on ({folder})", markup=False)
         raise
     found.show(console)
+    if deciding.queue.short:
+        left = f"the budget is over; the same command goes on ({folder})"
+        console.print(left, soft_wrap=True, markup=False)
     console.print(f"page  {folder / 'claims.html'}", soft_wrap=True, markup=False)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from workup.core.errors import UserError
 from workup.runs import Run
@@ -92,9 +92,10 @@ class ClaimRun:
             return ("resume", str(self.out))
         return (self.verb, *self.words, "--out", str(self.out))
 
-    def why(self) -> str:
-        """The last line that a failed run said."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+    def why(self, said_before: int = 0) -> str:
+        """The last line that a failed run said, behind the first `said_before` bytes of its log."""
+        told = self.log.read_bytes()[said_before:].decode("utf-8", errors="replace")
+        lines = told.splitlines()
         return next((line for line in reversed(lines) if line.strip()), "it said nothing")
 
 
@@ -134,22 +135,32 @@ def summary_of(folder: Path) -> Mapping[str, Any] | None:
     return summary or None
 
 
+class _Started(NamedTuple):
+    """A process that runs a job: since when, and how many bytes stood in the job's log before."""
+
+    process: subprocess.Popen[bytes]
+    at: float
+    said_before: int
+
+
 @dataclass
 class Queue:
     """Starts jobs as they come, `workers` at once, and tells of each that has ended.
 
     `budget` is in seconds, None for no end: no run is begun that would not end within it, as far as
-    the mean of those that have ended tells. `failed` has the reason of every job that failed,
-    `took` the seconds by the clock of every other one that ended here, evaluations included.
+    the mean of those that have ended tells, and what runs is stopped when it is over. `failed` has
+    the reason of every job that failed, `took` the seconds by the clock of every other one that
+    ended here, evaluations included. `short` says whether the time was too short for some job.
     """
 
     workers: int
     budget: float | None = None
     failed: dict[ClaimRun, str] = field(default_factory=dict)
     took: dict[ClaimRun, float] = field(default_factory=dict)
+    short: bool = False
     clock: Callable[[], float] = time.monotonic
     began: float = field(init=False)
-    _running: dict[ClaimRun, tuple[subprocess.Popen[bytes], float]] = field(default_factory=dict)
+    _running: dict[ClaimRun, _Started] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.began = self.clock()
@@ -159,14 +170,19 @@ class Queue:
 
         `told` is called with each whose process is over, also where it failed.
 
-        An interruption stops the processes, which keep what they have, and goes on to the caller.
+        The end of the budget stops the processes, which keep what they have. So does an
+        interruption, which goes on to the caller.
         """
         left = [job for job in dict.fromkeys(jobs) if job not in self.failed and not job.ended]
         try:
             while left or self._running:
                 while left and len(self._running) < self.workers and self.has_time():
                     self._start(left.pop(self.following(left)))
+                if self.budget is not None and self.spent > self.budget and self._running:
+                    self.short = True
+                    self._stop()
                 if not self._running:
+                    self.short |= bool(left)
                     return
                 for job in self._over():
                     told(job)
@@ -197,6 +213,7 @@ class Queue:
     def _start(self, job: ClaimRun) -> None:
         job.out.parent.mkdir(parents=True, exist_ok=True)
         with job.log.open("ab") as log:
+            said = log.tell()
             process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, *job.command()],
                 stdout=log,
@@ -204,25 +221,25 @@ class Queue:
                 stdin=subprocess.DEVNULL,
                 env={"OMP_NUM_THREADS": "1", **os.environ},
             )
-        self._running[job] = process, self.clock()
+        self._running[job] = _Started(process, self.clock(), said)
 
     def _over(self) -> Iterator[ClaimRun]:
-        for job, (process, since) in list(self._running.items()):
-            if process.poll() is None:
+        for job, started in list(self._running.items()):
+            if started.process.poll() is None:
                 continue
             del self._running[job]
             try:
                 if job.ended:
-                    self.took[job] = self.clock() - since
+                    self.took[job] = self.clock() - started.at
                 else:
-                    self.failed[job] = job.why()
+                    self.failed[job] = job.why(started.said_before)
             except (UserError, DamagedError) as error:
                 self.failed[job] = str(error)
             yield job
 
     def _stop(self) -> None:
         """Ends what runs, and waits until it has. A run can be ended at any moment."""
-        processes = [process for process, _ in self._running.values()]
+        processes = [started.process for started in self._running.values()]
         for process in processes:
             process.terminate()
         for process in processes:

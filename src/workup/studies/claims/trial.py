@@ -233,7 +233,10 @@ class ClaimTrial:
         open_ones = [name for name in self.plan.setups if name not in self.untried]
         least = min(FEWEST, self.plan.seeds)
         self._batch([(name, least) for name in open_ones])
-        while (name := self._neediest(open_ones)) and self.queue.has_time():
+        while name := self._neediest(open_ones):
+            if not self.queue.has_time():
+                self.queue.short = True
+                return
             most = self.plan.seeds if self.seeds[name] < self.plan.seeds else self.plan.most
             self._batch([(name, min(most, self.seeds[name] + self.queue.workers))])
 
