@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +18,7 @@ from workup.core.statistics import Estimate
 from workup.runs import Run
 from workup.runs.words import plus_minus
 from workup.studies.base.result import Result, Section, sheet
+from workup.studies.claims import meaning
 
 ROOT = Path(__file__).parents[1]
 MEASURED = re.compile(r"(?<![\w/.{(-])[+−]?\.\d\d\b(?!\d)|[±] ?\.?\d")
@@ -41,6 +43,18 @@ def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_pages_show_what_was_kept(results: ModuleType) -> None:
     for page, text in results.written().items():
         assert page.read_text(encoding="utf-8") == text, f"{page}: type make results"
+
+
+def test_the_words_of_an_arm_stand_behind_those_of_all(results: ModuleType) -> None:
+    """Typed as the page says, an arm is what its own command trains."""
+    for found in results.claimed().values():
+        for setup in found["setups"].values():
+            common, own = results._typed(setup["commands"])
+            for arm, typed in setup["commands"].items():
+                method, words = own[arm]
+                shown = shlex.split(common.replace("METHOD", method).removesuffix("WORDS") + words)
+                assert sorted(shown) == sorted(shlex.split(typed))
+                assert meaning(shown[2:]) == meaning(shlex.split(typed)[2:])
 
 
 def test_kept_results_name_no_folder_of_a_machine() -> None:

@@ -29,7 +29,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -261,7 +261,8 @@ def _without(claims: Sequence[Mapping[str, Any]]) -> list[str]:
 def _arms(found: Mapping[str, Any]) -> str:
     """Every set-up's arms: the means over seeds, each seed's accuracy, how many still rose."""
     parts = []
-    for setup in found["setups"].values():
+    for name, setup in found["setups"].items():
+        common, own = _typed(setup["commands"])
         measures = list(
             dict.fromkeys(key for arm in setup["arms"].values() for key in arm["by_seed"])
         )
@@ -273,15 +274,43 @@ def _arms(found: Mapping[str, Any]) -> str:
                 " ".join(number("accuracy", each) for each in entry.get("learned", ())) or DASH,
                 f"{entry['updates']:,}" if entry.get("updates") else DASH,
                 DASH if entry["rising"] is None else str(entry["rising"]),
-                f"`{setup['commands'][arm]}`",
+                *(f"`{words}`" if words else DASH for words in own[arm]),
             ]
             for arm, entry in setup["arms"].items()
         ]
         titles = [metric(name).title for name in measures]
-        ends = ["still rising", "command of the first seed"]
+        ends = ["still rising", "METHOD", "WORDS"]
         headings = ["arm", *titles, EACH, "while training", "updates", *ends]
-        parts.append(f"{setup['about']}\n\n{_markdown(headings, rows)}")
+        told = f"### {name}\n\n{setup['about']} Each arm's first seed is trained by `{common}`."
+        parts.append(f"{told}\n\n{_markdown(headings, rows)}")
     return "\n\n".join(parts)
+
+
+def _typed(commands: Mapping[str, str]) -> tuple[str, dict[str, tuple[str, str]]]:
+    """What is typed for all arms, with METHOD and WORDS in it, and what these are for each arm.
+
+    Own words stand last, as in the commands: the last word for a setting counts.
+    """
+    split = {arm: shlex.split(typed) for arm, typed in commands.items()}
+    settings = {arm: list(_settings(each[3:])) for arm, each in split.items()}
+    first = next(iter(commands))
+    common = [each for each in settings[first] if all(each in own for own in settings.values())]
+    own = {
+        arm: (split[arm][2], _joined(each for each in every if each not in common))
+        for arm, every in settings.items()
+    }
+    return f"{shlex.join(split[first][:2])} METHOD {_joined(common)} WORDS", own
+
+
+def _settings(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Each setting's words: two of an option with its value, else one."""
+    rest = iter(words)
+    for word in rest:
+        yield (word, next(rest)) if word.startswith("--") else (word,)
+
+
+def _joined(settings: Iterable[tuple[str, ...]]) -> str:
+    return shlex.join(chain(*settings))
 
 
 def _mean(by_seed: Mapping[str, float], name: str) -> str:
