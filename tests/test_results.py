@@ -17,6 +17,7 @@ from workup.core.errors import UserError
 from workup.core.statistics import Estimate
 from workup.runs import Run
 from workup.runs.words import plus_minus
+from workup.studies import claims
 from workup.studies.base.result import Result, Section, sheet
 from workup.studies.claims import meaning
 
@@ -43,6 +44,14 @@ def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_pages_show_what_was_kept(results: ModuleType) -> None:
     for page, text in results.written().items():
         assert page.read_text(encoding="utf-8") == text, f"{page}: type make results"
+
+
+def test_every_paper_has_headlines_on_the_first_page(results: ModuleType) -> None:
+    text = (ROOT / "docs/results/README.md").read_text(encoding="utf-8")
+    for name in claims.names():
+        headlines = [each for each in claims.read(name).claims if each.headline]
+        assert 1 <= len(headlines) <= 2, name
+        assert all(f"| {each.says} ({each.place}) |" in text for each in headlines), name
 
 
 def test_the_words_of_an_arm_stand_behind_those_of_all(results: ModuleType) -> None:

@@ -16,6 +16,7 @@ it has two comments; what stands between them is rendered:
     <!-- result NAME table 1 wide 4 -->              column 4, by rows and columns of the first two
     <!-- result NAME table 2 again -->               without the line on its origin, told above
     <!-- result claims -->                           all papers, with the number of each verdict
+    <!-- result claims headlines -->                 the claims that each paper is read for
     <!-- end of result -->
 
 The result of a paper's claims, `claims-PAPER-SCALE`, has a page that is rendered whole.
@@ -47,6 +48,7 @@ from workup.runs import Run
 from workup.runs.machine import origin
 from workup.runs.summary import describe_seeds
 from workup.runs.words import DASH, cell, number, plus_minus
+from workup.studies import claims
 from workup.studies.claims.decided import CANNOT, NOT_RUN
 from workup.studies.claims.deciding import NAME as CLAIMS
 from workup.studies.claims.deciding import without_means
@@ -58,6 +60,7 @@ MARK = re.compile(
     r"(?P<head><!-- result (?P<words>[^>\n]+) -->\n).*?(?P<end><!-- end of result -->)", re.DOTALL
 )
 VERDICTS = (*map(str, Decision), CANNOT)
+HEADLINE = ("claim", "verdict", "compared", "difference", "in the paper", "seeds")
 
 
 def take(name: str, folders: Sequence[Path]) -> dict[str, Any]:
@@ -132,8 +135,8 @@ def _pooled(runs: Sequence[Run]) -> dict[str, Any]:
 def table(words: str, beside: Path) -> str:
     """The table that a mark in the page `beside` asks for. Raises UserError for one without."""
     name, *rest = words.split()
-    if name == CLAIMS and not rest:
-        return _papers(beside)
+    if name == CLAIMS and rest in ([], ["headlines"]):
+        return _headlines(beside) if rest else _papers(beside)
     results = []
     for each in name.split("+"):
         if not (file := KEPT / f"{each}.json").exists():
@@ -219,35 +222,36 @@ def _level(doctor: str, entry: Mapping[str, Any], name: str) -> str:
 
 def _verdicts(found: Mapping[str, Any]) -> str:
     """The claims that have a figure as a table."""
-    rows = []
-    for each in found["claims"]:
-        name, gap, expected = each["written_as"], each["difference"], each["expected"]
-        if gap is None:
-            continue
-        rows.append(
-            [
-                f"{each['says']} ({each['place']})",
-                f"**{each['verdict']}**",
-                each["compared"],
-                gap_text(name, gap_of(gap)),
-                DASH if each["detectable"] is None else number(name, each["detectable"]),
-                DASH if expected is None else signed(name, expected),
-                str(gap["seeds"]),
-                rising_text(*map(sum, zip(*each["rising"].values(), strict=True))),
-                DASH if each["adjusted_p"] is None else chance(each["adjusted_p"]),
-            ]
-        )
-    headings = [
-        *("claim", "verdict", "compared", "difference", "detectable", "in the paper"),
-        *("seeds", "still rising", "adjusted p"),
-    ]
-    return _markdown(headings, rows, words=3)
+    told = [_told(each) for each in found["claims"] if each["difference"] is not None]
+    return _markdown([*told[0]] if told else [], [[*each.values()] for each in told], words=3)
 
 
-def _without(claims: Sequence[Mapping[str, Any]]) -> list[str]:
+def _told(claim: Mapping[str, Any]) -> dict[str, str]:
+    """What was found of one claim, by the headings of its columns."""
+    name, gap, expected = claim["written_as"], claim["difference"], claim["expected"]
+    return {
+        "claim": f"{claim['says']} ({claim['place']})",
+        "verdict": f"**{claim['verdict']}**",
+        "compared": claim["compared"],
+        "difference": DASH if gap is None else gap_text(name, gap_of(gap)),
+        "detectable": DASH if claim["detectable"] is None else number(name, claim["detectable"]),
+        "in the paper": DASH if expected is None else signed(name, expected),
+        "seeds": DASH if gap is None else str(gap["seeds"]),
+        "still rising": rising_text(*_still(claim)),
+        "adjusted p": DASH if claim["adjusted_p"] is None else chance(claim["adjusted_p"]),
+    }
+
+
+def _still(claim: Mapping[str, Any]) -> tuple[int, int]:
+    """How many of the compared runs were still rising, and of how many this can be told."""
+    counts = claim["rising"].values()
+    return sum(count for count, _ in counts), sum(told for _, told in counts)
+
+
+def _without(lacking: Sequence[Mapping[str, Any]]) -> list[str]:
     """The claims without a figure, those of one verdict and reason together."""
     told: dict[tuple[str, str], list[str]] = {}
-    for each in claims:
+    for each in lacking:
         if each["difference"] is None:
             whose = told.setdefault((each["verdict"], each["reason"]), [])
             whose.append(f"{each['says']} ({each['place']})")
@@ -341,12 +345,24 @@ def _papers(beside: Path) -> str:
     return _markdown(headings, rows, words=2)
 
 
+def _headlines(beside: Path) -> str:
+    """What was found of the claims that each paper is read for."""
+    rows = []
+    for page, found in claimed().items():
+        link = f"[{found['paper']}]({os.path.relpath(page, beside.parent)})"
+        name = page.stem.removeprefix(f"{CLAIMS}-").removesuffix(f"-{found['scale']}")
+        wanted = {claim.id for claim in claims.read(name).claims if claim.headline}
+        told = [_told(each) for each in found["claims"] if each["id"] in wanted]
+        rows += [[link, *(each[column] for column in HEADLINE)] for each in told]
+    return _markdown(["paper", *HEADLINE], rows, words=4)
+
+
 def _early(claim: Mapping[str, Any]) -> bool:
     """Whether a paper's claim was held or refuted while half of its runs or more still rose."""
     sure = claim["verdict"].partition(",")[0] in (Decision.HELD, Decision.REFUTED)
     if claim["place"].startswith("ours") or not sure:
         return False
-    still, of = map(sum, zip(*claim["rising"].values(), strict=True))
+    still, of = _still(claim)
     return of > 0 and 2 * still >= of
 
 

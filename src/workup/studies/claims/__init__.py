@@ -154,7 +154,7 @@ class Claim(FrozenModel):
     instead of patients: "area", the mean over the training curve, or one of `figures.FIGURES`.
     `where` keeps the cases of one disease. `than` can be a number. `than_measure` is what is
     measured of `than`, where that is something else. `cannot` is the reason why no set-up here can
-    show it.
+    show it. `headline` marks the few claims that a paper is read for.
     """
 
     id: Name
@@ -172,6 +172,7 @@ class Claim(FrozenModel):
     of_run: str = ""
     where: str = ""
     cannot: str = ""
+    headline: bool = False
 
     @property
     def sides(self) -> tuple[str | float, str | float]:
