@@ -6,10 +6,12 @@ The work is killed, stopped, failing or edited in between.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count, cycle
 from pathlib import Path
 from typing import Any
@@ -35,11 +37,12 @@ from workup import open_source
 from workup.cases import problems
 from workup.cases.jsonl import provenances, write
 from workup.cli import app as cli
-from workup.core.case import Case, Source, Truth
+from workup.core.case import Case, Fact, Source, Truth
 from workup.core.errors import BudgetError, UserError, WorkupError
 from workup.prepare import load, names
 from workup.prepare.inputs import Input, open_input
 from workup.prepare.journal import Journal
+from workup.prepare.prompts import TOO_LONG, MaterialError, numbered, section
 from workup.prepare.report import Report
 from workup.prepare.steps import Drop
 from workup.prepare.work import Job, journal_of, prepare, report_of
@@ -342,6 +345,51 @@ def test_a_sidecar_of_another_file_is_not_adopted(tmp_path: Path) -> None:
         run(job(tmp_path, written(tmp_path, many(1))), tmp_path, server)
 
 
+@pytest.mark.parametrize("ending", [".jsonl", ".source.json", ".report.json"])
+def test_a_file_written_by_hand_is_not_replaced(tmp_path: Path, ending: str) -> None:
+    (tmp_path / f"out{ending}").write_text("mine")
+    with (
+        serving(findings) as server,
+        pytest.raises(UserError, match=rf"out\{ending} exists and was not made by this command"),
+    ):
+        run(job(tmp_path, "clinic:xs", "criticality", limit=2), tmp_path, server)
+    assert (tmp_path / f"out{ending}").read_text() == "mine"
+
+
+def test_the_input_is_not_written_over_however_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(many(1), tmp_path / "in.jsonl")
+    monkeypatch.chdir(tmp_path)
+    work = Job("criticality", open_input("in.jsonl"), tmp_path / "in.jsonl", "exact")
+    with pytest.raises(UserError, match="is the input itself"):
+        prepare(work, pytest.fail)
+
+
+def test_a_journal_closes_when_its_input_becomes_restricted(tmp_path: Path) -> None:
+    """Rows that are added later can be restricted; what is finished of them stands in it too."""
+    cases = many(2)
+    with serving(findings) as server:
+        run(job(tmp_path, written(tmp_path, cases[:1])), tmp_path, server)
+        journal = journal_of(tmp_path / "out.jsonl")
+        assert journal.stat().st_mode & 0o077
+        run(job(tmp_path, written(tmp_path, cases, restricted=True)), tmp_path, server)
+    assert not journal.stat().st_mode & 0o077
+
+
+def test_material_that_cannot_be_shown_whole_is_dropped(tmp_path: Path) -> None:
+    """A model that sees a part would take it for all there is."""
+    long = replace(many(2)[1], truth=Truth("flu", record="He coughs. " * 6_000))
+    with serving(findings) as server:
+        report = run(job(tmp_path, written(tmp_path, [many(2)[0], long])), tmp_path, server)
+        assert len(server.asked) == 1
+    assert report.kept == 1
+    assert [*report.dropped] == [TOO_LONG]
+    facts = [Fact(str(number), "x", text="y " * 20_000) for number in range(2)]
+    with pytest.raises(MaterialError, match="findings: 80,005 characters, at most 60,000"):
+        section("findings", numbered(facts))
+
+
 def test_a_failed_case_is_neither_kept_nor_dropped_and_is_tried_again(tmp_path: Path) -> None:
     cases = written(tmp_path, many(10))
     broken = {3, 4}
@@ -588,6 +636,22 @@ def test_reports_come_as_lines_or_as_a_folder(tmp_path: Path) -> None:
         open_input(str(path), reports=True)
 
 
+def test_texts_that_no_line_holds_are_no_reports(tmp_path: Path) -> None:
+    """They are left out at once; in the middle of the work they would end it each time."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.txt").write_text("A report.")
+    (folder / "b.txt").write_bytes(b"x" * 1_000_001)
+    (folder / "c.txt").write_bytes(b"\x01" * 200_000)  # six bytes each in JSON
+    Path(os.fsdecode(bytes(folder) + b"/d\xe9.txt")).write_text("Another report.")
+    opened = open_input(str(folder), reports=True)
+    assert [case.id for case in opened] == ["a"]
+    assert "3 of 4" in opened.source.notes[0]
+    path = tmp_path / "reports.jsonl"
+    path.write_text('{"id": "1", "text": "\\ud800"}\n{"id": "2", "text": "A report."}\n')
+    assert [case.id for case in open_input(str(path), reports=True)] == ["2"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("scheme", "file", "step", "count"),
@@ -828,7 +892,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
         ),
         (
             ["facts", "--cases", "cases.jsonl", "--out", "cases.jsonl", "--model", "exact"],
-            "was not made by this command",
+            "is the input itself",
         ),
         (["facts", "--cases", "case.jsonl", "--out", "o.jsonl", "--model", "exact"], "cases.jsonl"),
         (

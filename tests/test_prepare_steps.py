@@ -419,6 +419,7 @@ def test_the_judge_of_suitability_sees_question_options_and_answer(case: Case) -
     [
         (CHOICE, "What is the most likely diagnosis?", "Is it aortic dissection?"),
         (CHOICE, "What is the most likely diagnosis?", "Is it a pulmonary embolism or not?"),
+        (CHOICE, "What is the most likely diagnosis?", "   "),
         (选择题, "最可能的诊断是什么？", "是急性阑尾炎还是什么？"),
     ],
 )
@@ -640,7 +641,7 @@ def test_references_are_the_sound_draws_in_order() -> None:
     assert len(made.truth.references) == 3
     assert all(draws.answer_of(reference) for reference in made.truth.references)
     assert isinstance(outcome, Kept)
-    assert outcome.detail == f"3 of {examinee.drawn} draws are sound and right"
+    assert outcome.detail.startswith(f"3 of {examinee.drawn} draws are sound and right (")
     used = {
         int(reference.split("thought ")[1].split("<")[0]) for reference in made.truth.references
     }
@@ -655,7 +656,8 @@ def test_a_question_without_sound_reasoning_is_dropped() -> None:
         Examinee([5, 4, 5, 5], sound=[4] * 4),
         references.ReferenceSettings(n=4),
     )
-    assert outcome == Drop("too few sound references", "0 of 4 draws are sound and right")
+    told = "0 of 4 draws are sound and right (1 not right, 3 not sound)"
+    assert outcome == Drop("too few sound references", told)
     assert len(server.asked) == 4 + 4 + 3, "what is not right is not asked for soundness"
 
 

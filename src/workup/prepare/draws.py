@@ -13,9 +13,9 @@ from workup.core.ports import Model, Request
 from workup.core.shapes import ClosedModel
 from workup.core.text import THINK, blocks, neutralise, tagged
 from workup.models.structured import parse, schema_of
-from workup.prepare.prompts import LONGEST, stem
+from workup.prepare.prompts import LONGEST, section, stem
 from workup.prepare.steps import Aids, GradedSettings
-from workup.roles.fence import clean, fenced
+from workup.roles.fence import fenced
 from workup.roles.judges.answers import AnswerJudge
 from workup.roles.judges.questions import Answered
 
@@ -57,10 +57,11 @@ class _Drawn(ClosedModel):
 async def draw(case: Case, aids: Aids, sample: int) -> str | None:
     """The `sample`-th answer to the case without its options (temperature 1).
 
-    None if it was cut off, is empty, or does not fit the schema it was asked for.
+    None if it was cut off, is empty, or does not fit the schema it was asked for. Raises
+    MaterialError.
     """
     settings: DrawnSettings = aids.settings
-    question = fenced([("question", clean(stem(case), LONGEST))])
+    question = fenced([section("question", stem(case))])
     messages = (
         Message("system", TASK.format(form=FORMS[settings.form])),
         Message("user", question),

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from workup.cases import jsonl, open_source
-from workup.cases.files import DOCUMENT_LIMIT, checked, existing, reading
+from workup.cases.files import LINE_LIMIT, checked, existing, reading
 from workup.cases.jsonl import ProvenanceLine
 from workup.cases.lines import CaseLines
 from workup.cases.rows import Filled, RowErrors
@@ -97,12 +97,16 @@ def _folder(name: str, folder: Path, errors: RowErrors) -> Source:
         raise UserError(
             f"{folder} holds no .txt file; a folder of reports has one text file per report."
         )
-    sound = [file for file, _ in errors.read(files, _text)]
+
+    def read(file: Path) -> Case:
+        return _report(file.stem, _text(file), file)
+
+    sound = [file for file, _ in errors.read(files, read)]
     if not sound:
         raise errors.nothing(UserError(f"{folder} holds no report."))
 
     def make(i: int) -> Case:
-        return _report(sound[i].stem, _text(sound[i]))
+        return read(sound[i])
 
     return Source(name, (), Lazy(len(sound), make), notes=errors.notes(name, listed=False))
 
@@ -110,7 +114,9 @@ def _folder(name: str, folder: Path, errors: RowErrors) -> Source:
 def _text(path: Path) -> str:
     """A report. Raises CaseError."""
     with reading(path) as file:
-        raw = file.read(DOCUMENT_LIMIT)
+        raw = file.read(LINE_LIMIT + 1)
+    if len(raw) > LINE_LIMIT:
+        raise CaseError(f"has more than {LINE_LIMIT:,} bytes.", file=path)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -129,12 +135,13 @@ def _lines(name: str, path: Path, errors: RowErrors) -> Source:
         nonlocal restricted
         restricted |= row.get("restricted") is True  # even where the line is no report
         report = checked(ReportLine, row, file=path, line=line)
+        _report(report.id, report.text, path, line)
         errors.once(report.id, file=path, line=line)
         return report
 
     def make(row: dict[str, Any], _: int) -> Case:
         report = checked(ReportLine, row, file=path)
-        return _report(report.id, report.text)
+        return _report(report.id, report.text, path)
 
     for line, report in file.read(errors, read):
         file.keep(line, report.id)
@@ -144,8 +151,14 @@ def _lines(name: str, path: Path, errors: RowErrors) -> Source:
     return Source(name, (), file.cases(make)[1], notes=notes, restricted=restricted)
 
 
-def _report(id: str, text: str) -> Case:
-    return Case(id, "", Truth("", record=text))
+def _report(id: str, text: str, file: Path, line: int | None = None) -> Case:
+    """The report as a case. Raises CaseError for one that no line of the format holds."""
+    case = Case(id, "", Truth("", record=text))
+    try:
+        jsonl.line_of(case, restricted=True)
+    except UserError as error:
+        raise CaseError(str(error), file=file, line=line) from error
+    return case
 
 
 def keeps_sidecar(source: Source) -> bool:

@@ -48,6 +48,8 @@ class Journal:
                 "r+b",
                 buffering=0,
             )
+            if private:  # an earlier call may have made it before its input was restricted
+                os.fchmod(self._file.fileno(), 0o600)
             self._reader = path.open("rb")
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from error

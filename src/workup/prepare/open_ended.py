@@ -56,7 +56,9 @@ async def apply(case: Case, aids: Aids) -> Outcome:
 
 
 def revealed(case: Case, question: str) -> str | None:
-    """What is wrong with an open question that still shows an answer or an option; else None."""
+    """What is wrong with an open question: blank, or an answer or an option shows; else None."""
+    if not question.strip():
+        return "the question is blank"
     before = stem(case)
     shown = [
         name

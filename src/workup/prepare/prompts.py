@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from workup.core.case import Case, Fact
 from workup.core.episode import Message
+from workup.core.errors import WorkupError
 from workup.core.leaks import Mask
 from workup.core.ports import Request
 from workup.core.text import normalise
@@ -21,15 +22,22 @@ RULES = (
     "follows the schema, and with nothing else."
 )
 LONGEST = 60_000  # characters of one section; a record that is longer is no single case
+TOO_LONG = "its material is too long to be shown whole"
 _IDEOGRAPH = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-_SHORT_FACT = 2_000
+
+
+class MaterialError(WorkupError):
+    """The material of a case is longer than a model is shown, so that no step can work on it."""
 
 
 def request(
     step: str, version: str, task: str, sections: Sequence[tuple[str, str]], max_tokens: int
 ) -> Request:
-    """The request to do `task` with (title, text) sections; empty ones are left out."""
-    material = fenced([(title, clean(text, LONGEST)) for title, text in sections if text])
+    """The request to do `task` with (title, text) sections; empty ones are left out.
+
+    Raises MaterialError.
+    """
+    material = fenced([section(title, text) for title, text in sections if text])
     return Request(
         f"prepare-{step}",
         version,
@@ -37,6 +45,16 @@ def request(
         "",
         max_tokens,
     )
+
+
+def section(title: str, text: str) -> tuple[str, str]:
+    """A section of the case's own material, whole: a part of it would pass for all there is.
+
+    Raises MaterialError for more than `LONGEST` characters.
+    """
+    if len(text) > LONGEST:
+        raise MaterialError(f"{title}: {len(text):,} characters, at most {LONGEST:,} are shown")
+    return title, clean(text, LONGEST)
 
 
 def most_characters(texts: Iterable[str]) -> int:
@@ -54,11 +72,11 @@ def most_entries(material: str, characters: int, max_tokens: int, tokens: int) -
 
 
 def numbered(facts: Iterable[Fact]) -> str:
-    """One finding per line, counted from 1.
+    """One finding per line, counted from 1. As a section it is whole, or a MaterialError.
 
     The file's ids may be any text, so they are not shown.
     """
-    return _numbered([fact.text for fact in facts], _SHORT_FACT)
+    return _numbered([fact.text for fact in facts], LONGEST)
 
 
 def stem(case: Case) -> str:

@@ -10,6 +10,7 @@ the reference. Earlier references and their graphs are replaced.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 
@@ -24,7 +25,7 @@ from workup.environments.base.thoughts import Process, written
 from workup.environments.reasoning import Reasoning, Settings
 from workup.environments.reasoning import open as open_reasoning
 from workup.prepare import draws
-from workup.prepare.prompts import LONGEST, stem
+from workup.prepare.prompts import LONGEST, section, stem
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, PrepareStep
 from workup.rl.rollout import Play, ToPlay, rollout
 from workup.roles.fence import clean
@@ -76,13 +77,16 @@ async def apply(case: Case, aids: Aids) -> Outcome:
     """
     settings: ReferenceSettings = aids.settings
     found: list[str] = []
+    refused: Counter[str] = Counter()
     drawn = 0
     while drawn < settings.n and len(found) < settings.keep:
         batch = range(drawn, min(drawn + settings.keep - len(found), settings.n))
         texts = await asyncio.gather(*(_reference(case, aids, sample) for sample in batch))
-        found = list(dict.fromkeys([*found, *(text for text in texts if text is not None)]))
+        found = list(dict.fromkeys([*found, *(text for text, why in texts if not why)]))
+        refused.update(why for _, why in texts if why)
         drawn = batch.stop
-    detail = f"{len(found)} of {drawn} draws are sound and right"
+    others = ", ".join(f"{count} {why}" for why, count in sorted(refused.items()))
+    detail = f"{len(found)} of {drawn} draws are sound and right{others and f' ({others})'}"
     if len(found) < settings.least:
         return Drop("too few sound references", detail)
     return Kept(
@@ -90,25 +94,27 @@ async def apply(case: Case, aids: Aids) -> Outcome:
     )
 
 
-async def _reference(case: Case, aids: Aids, sample: int) -> str | None:
-    """The draw if it is whole, well formed, right and sound; else None.
+async def _reference(case: Case, aids: Aids, sample: int) -> tuple[str, str]:
+    """A draw, and why it is no reference; "" if it is whole, well formed, right and sound.
 
     Each condition is checked only if the one before holds.
     """
     settings: ReferenceSettings = aids.settings
     drawing = _searched if settings.index else draws.draw
     text = await drawing(case, aids, sample)
-    if text is None or draws.answer_of(text) is None or Process.of(text).objection:
-        return None
+    if text is None:
+        return "", "cut off or without an answer"
+    if draws.answer_of(text) is None or Process.of(text).objection:
+        return text, "not well formed"
     if await draws.mark(case, text, aids.judge) < settings.right:
-        return None
+        return text, "not right"
     sections = [
-        ("question", clean(stem(case), LONGEST)),
-        ("reference answer", clean(case.truth.diagnosis, LONGEST)),
+        section("question", stem(case)),
+        section("reference answer", case.truth.diagnosis),
         ("reasoning to mark", clean(text, LONGEST)),
     ]
     sound = await consult(aids.judge, RUBRIC, sections, Sound, lambda answer: None)
-    return text if sound.mark >= settings.sound else None
+    return text, "" if sound.mark >= settings.sound else "not sound"
 
 
 async def _searched(case: Case, aids: Aids, sample: int) -> str | None:

@@ -32,6 +32,7 @@ from workup.core.shapes import first_problem
 from workup.prepare import load
 from workup.prepare.inputs import Input, keeps_sidecar
 from workup.prepare.journal import Journal
+from workup.prepare.prompts import TOO_LONG, MaterialError
 from workup.prepare.report import Report
 from workup.prepare.steps import EXACT, Aids, Drop, Outcome, PrepareStep, StepSettings
 from workup.rl.running import run_to_end
@@ -116,9 +117,8 @@ def _check(job: Job, step: PrepareStep) -> None:
         )
     if not job.out.parent.is_dir():
         raise UserError(f"--out {job.out}: there is no folder {job.out.parent}")
-    if job.out.exists() and not journal_of(job.out).exists():
-        raise UserError(f"{job.out} exists and was not made by this command; choose another --out")
-    if job.input.source.name.partition(":")[2].partition("#")[0] == str(job.out):
+    given = Path(job.input.source.name.partition(":")[2].partition("#")[0]).expanduser()
+    if job.out.exists() and given.exists() and given.samefile(job.out):
         raise UserError(f"--out {job.out} is the input itself; choose another --out")
     if job.model == EXACT and step.exact is None:
         raise UserError(
@@ -142,7 +142,11 @@ def _check_places(out: Path, *, keeps: bool) -> None:
     made = [out, journal_of(out), report_of(out), *([sidecar_of(out)] if keeps else ())]
     if odd := next((path for path in made if path.exists() and not path.is_file()), None):
         raise UserError(f"{odd} has to be written and is no file; move it, or choose another --out")
-    if not keeps and not journal_of(out).exists():
+    if journal_of(out).exists():
+        return
+    if strange := next((path for path in made if path.exists()), None):
+        raise UserError(f"{strange} exists and was not made by this command; choose another --out")
+    if not keeps:
         no_sidecar(out)
 
 
@@ -212,7 +216,12 @@ class _Work:
 
     async def _do(self, case: Case, digest: str) -> None:
         exact = self.step.exact if self.job.model == EXACT else None
-        outcome = exact(case, self.aids.source) if exact else await self.step.apply(case, self.aids)
+        try:
+            outcome = (
+                exact(case, self.aids.source) if exact else await self.step.apply(case, self.aids)
+            )
+        except MaterialError as error:
+            outcome = Drop(TOO_LONG, str(error))
         result = self._line(case, outcome)
         self.journal.add(case.id, digest, result)
         self.finished += 1
