@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -268,6 +269,21 @@ def test_a_search_that_runs_out_of_time_goes_on_where_it_stopped(
             break
     assert found == list(whole)
     assert len(whole) > 5
+
+
+def test_a_list_by_cases_with_long_ids_goes_on(tmp_path: Path) -> None:
+    made = [example_run.record(index, "trained", 0, 0) for index in range(60)]
+    named = [replace(each.episode.case, id=f"{'z' * 490}{n:04}") for n, each in enumerate(made)]
+    renamed = [
+        replace(each, episode=replace(each.episode, case=case))
+        for each, case in zip(made, named, strict=True)
+    ]
+    with Run.create(tmp_path / "run", CONFIG, {}) as run:
+        run.write(renamed)
+    with serving(opened([run.path], restricted=False)) as client:
+        page = Reader(client.get("/run/run/episodes?sort=case").text)
+        (after,) = {link for link in page.links() if "after=" in link}
+        assert len(listed_keys(Reader(client.get(after).text))) == 10
 
 
 def test_neighbours_follow_the_list(client: httpx2.Client, records: Mapping[str, Record]) -> None:
@@ -598,6 +614,10 @@ def test_whoever_lacks_the_token_sees_nothing(folder: Path) -> None:
             assert "demo" not in answer.text
         bad = client.get("/", headers={"Cookie": f"workup_view_{client.base_url.port}=other"})
         assert bad.status_code == 403
+        began = time.process_time()
+        for value in ('"' + "\\" * 60_000, ";" * 60_000, "a=" * 30_000):
+            assert client.get("/", headers={"Cookie": f"a={value}"}).status_code in (400, 403, 431)
+        assert time.process_time() - began < 2, "read in linear time"
         first = client.get("/run/demo/episodes?verdict=wrong&token=the-token")
         assert first.headers["location"] == "/run/demo/episodes?verdict=wrong"
         assert {"HttpOnly", "SameSite=lax"} <= set(first.headers["set-cookie"].split("; "))
@@ -853,6 +873,19 @@ def test_restricted_runs_are_withheld(tmp_path: Path) -> None:
     shown = opened([path], restricted=True)
     with serving(shown) as client:
         assert client.get(httpx2.URL("/run/secret/episode", params=query)).status_code == 200
+    with Run.create(tmp_path / "open", CONFIG, {}) as run:
+        run.write([example_run.record(1, "trained", 0, 0)])
+    for asked in (False, True):  # what was asked for was another run
+        with serving(opened([run.path], restricted=asked)) as client:
+            url = httpx2.URL("/run/open/episode", params=query)
+            assert client.get(url).status_code == 200
+            shutil.move(run.path, tmp_path / f"kept-{asked}")
+            shutil.copytree(path, run.path)
+            assert client.get(url).status_code == 403
+            assert "--restricted" in client.get("/").text
+            shutil.rmtree(run.path)
+            shutil.move(tmp_path / f"kept-{asked}", run.path)
+            assert client.get(url).status_code == 200
     with pytest.raises(UserError, match="restricted runs are shown to this machine alone"):
         app.serve(shown, app.ServerAddress("0.0.0.0", 0))
 

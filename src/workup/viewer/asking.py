@@ -19,6 +19,7 @@ from workup.runs.store import KEY
 
 PAGE = 50  # episodes of a list
 LONGEST = 500  # characters of a value in an address
+POSITION = 4_000  # of a cursor: it holds the value of a row, a case's id for one
 NEWEST = "newest"
 SAME = ("phase", "doctor", "stage", "ending", "category")  # have to be equal
 WITHIN = {"case": "case_id", "diagnosis": "diagnosis"}  # have to hold the text
@@ -89,7 +90,12 @@ class ListQuery:
 
         Empty values are no filters. A stage "" is asked for as "-".
         """
-        given = {name: _text(name, value) for name in READ if (value := query.get(name))}
+        longest = dict.fromkeys(("after", "before"), POSITION)
+        given = {
+            name: _text(name, value, longest.get(name, LONGEST))
+            for name in READ
+            if (value := query.get(name))
+        }
         verdict = given.get("verdict", "")
         if verdict and verdict not in VERDICTS:
             raise AddressError(f"verdict is {', '.join(VERDICTS)}, not '{verdict}'")
@@ -200,7 +206,7 @@ def written(key: Key) -> str:
 
 def key_of(text: str) -> Key:
     """The key that `written` wrote; raises AddressError for anything else."""
-    parts = [unquote(part) for part in _text("episode", text, 4 * LONGEST).split("~")]
+    parts = [unquote(part) for part in _text("episode", text, POSITION).split("~")]
     try:
         phase, doctor, stage, step, case, sample = parts
         return phase, doctor, stage, _small(int(step)), case, _small(int(sample))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -124,11 +123,9 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 def _cookies(scope: Scope) -> Mapping[str, str]:
-    try:
-        found = SimpleCookie(_headers(scope).get("cookie", ""))
-    except CookieError:
-        return {}
-    return {name: morsel.value for name, morsel in found.items()}
+    """The cookies by name. Ours is a token, so that no value is quoted; of two the first counts."""
+    pairs = (pair.partition("=") for pair in _headers(scope).get("cookie", "").split(";"))
+    return {name.strip(): value.strip() for name, _, value in reversed([*pairs])}
 
 
 def _armoured(send: Send) -> Callable[[Message], Awaitable[None]]:

@@ -40,7 +40,8 @@ class _Known:
 class ShownRun:
     """A run under its name in addresses, with the columns of its episodes.
 
-    `unreadable` says why its settings cannot be read. Whether its cases are restricted is not known
+    `restricted` and `hidden` say whether its cases were restricted when the viewer began, and
+    whether it was not to show them then. `unreadable` says why its settings cannot be read. Whether its cases are restricted is not known
     then, so that it stays closed until the viewer is started again.
     """
 
@@ -48,9 +49,23 @@ class ShownRun:
     path: Path
     columns: Columns
     restricted: bool
-    withheld: bool
+    hidden: bool
     unreadable: str = ""
     _known: _Known = field(default_factory=_Known, repr=False)
+
+    @property
+    def withheld(self) -> bool:
+        """Whether none of its pages is shown.
+
+        So it is for a run that has become restricted since: the viewer was not asked to show it,
+        and may serve other machines.
+        """
+        if self.hidden or self.restricted or self.unreadable:
+            return self.hidden
+        try:
+            return bool(self.run.config.get("restricted"))
+        except DamagedError:
+            return False
 
     @property
     def run(self) -> Run:
