@@ -168,6 +168,8 @@ def test_mistakes_are_told() -> None:
         ("crfat", "clinic:xs", "train"): "Did you mean 'craft'",
         ("craft", "clinci:xs", "train"): "clinic",
         ("craft", "clinic:xs", "dev"): "no side 'dev'",
+        ("dialogt", "clinic:xs", "train"): "dialogt pays for no episode: it imitates",
+        ("demonstrated", "clinic:xs", "train"): "demonstrated pays for no episode",
     }.items():
         method, cases, side = words
         with pytest.raises(UserError, match=said):

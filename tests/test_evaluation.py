@@ -223,6 +223,9 @@ def test_more_failures_than_allowed_stop_the_run_and_it_goes_on_afterwards(tmp_p
         down = False
         run = api.resume(tmp_path / "run")
     assert run.summary["doctors"]["doc"]["endings"] == {"diagnosed": 12}
+    again = api.resume(tmp_path / "run")
+    assert again.summary["seconds"] >= run.summary["seconds"], "nothing was left to play"
+    assert again.summary["episodes_per_second"] == run.summary["episodes_per_second"]
 
 
 def charges(path: Path) -> int:
@@ -326,6 +329,29 @@ def test_what_has_been_played_is_kept_where_it_is_stopped(how: str, tmp_path: Pa
     assert examine(run, asked, play, "random") == 5
     assert list(run.episodes(phase="eval")) == list(whole.episodes(phase="eval"))
     assert run.outcomes("random") == whole.outcomes("random")
+
+
+@pytest.mark.parametrize("how", ["budget", "Ctrl-C"])
+def test_what_ends_the_scoring_is_not_scored_again(how: str, tmp_path: Path) -> None:
+    """Nothing is kept without its score, so that all of it is played and scored later."""
+    usual, asked = correctness(0.2), []
+
+    async def reward(groups: Any, instruments: Instruments) -> Any:
+        asked.append(sum(map(len, groups)))
+        if len(asked) > 1:
+            return await usual(groups, instruments)
+        if how == "budget":
+            raise BudgetError("spent")
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.Event().wait()
+
+    run, play = plain(tmp_path / "run"), at_random()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(BudgetError if how == "budget" else KeyboardInterrupt):
+        examine(run, examination(reward=reward), play, "random")
+    assert asked == [12]
+    assert list(run.episodes(phase="eval")) == []
+    assert examine(run, examination(reward=reward), play, "random") == 12
 
 
 def test_an_episode_whose_reward_gives_up_is_a_failed_one(tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ def test_a_station_that_cannot_be_played_says_what_it_needs() -> None:
         Bench.of_station("MediQ")
     with pytest.raises(UserError, match=r"manner: it needs a model, roles\.patient"):
         Bench.of_station("manner")
+    with pytest.raises(UserError, match=r"no side 'trian'\. Did you mean 'train'"):
+        Bench.of_station("clinic s", side="trian")
 
 
 def test_a_station_has_cases_to_train_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

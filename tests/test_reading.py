@@ -136,6 +136,15 @@ def test_curves_are_the_doctors_stopped_after_each_question(run: Run) -> None:
     assert found["random doctor"][0] == found["greedy information"][0], "nothing is asked yet"
 
 
+def test_a_doctor_whose_episodes_all_failed_has_no_curve(tmp_path: Path) -> None:
+    made = Run.create(tmp_path / "run", {"cases": "handmade", "seed": 0}, {})
+    label, doctor = next(iter(ASKING.items()))
+    made.write([Record(label, Episode(CASES[0], (), (), Ending.FAILED, "unplugged"))])
+    assert curves(made, SOURCE, WORLD) == {}
+    made.write([Record(label, play(doctor, WORLD, CASES[1]))])
+    assert list(curves(made, SOURCE, WORLD)) == [label]
+
+
 def test_who_has_nothing_left_to_ask_counts_as_it_ended(tmp_path: Path) -> None:
     roomy, made = Consultation(ITEMS, DISEASES, max_turns=20), Run.create(tmp_path / "run", {}, {})
     doctor = GreedyDoctor(KNOWLEDGE, ITEMS, 20)

@@ -41,8 +41,9 @@ class ShownRun:
     """A run under its name in addresses, with the columns of its episodes.
 
     `restricted` and `hidden` say whether its cases were restricted when the viewer began, and
-    whether it was not to show them then. `unreadable` says why its settings cannot be read. Whether its cases are restricted is not known
-    then, so that it stays closed until the viewer is started again.
+    whether it was not to show them then. `unreadable` says why its settings cannot be read. Whether
+    its cases are restricted is not known then, so that it stays closed until the viewer is started
+    again.
     """
 
     name: str

@@ -22,6 +22,8 @@ from workup.roles.judges.verdicts import Verdicts
 from workup.runs import Record
 from workup.runs.settings import PolicySettings, Settings, with_user_config
 
+SIDES = ("train", "test")
+
 
 @dataclass(frozen=True)
 class Bench:
@@ -55,15 +57,19 @@ class Bench:
             with_user_config(Settings, {"method": method, "cases": cases, **settings}), token_hex(8)
         )
         stage = plan.scoring
-        if stage is not None and stage.scorers:
+        if stage is None:
+            raise UserError(
+                f"{method} pays for no episode: it imitates; take a method with a reward, such as "
+                "outcome"
+            )
+        if stage.scorers:
             raise UserError(
                 f"the reward of {method} reads log-probabilities of the weights that are trained, "
                 "which are outside here; take another method, or train with `workup train`"
             )
-        sides = {"train": plan.source.train, "test": plan.source.test}
-        if side not in sides:
-            raise unknown("side", side, sides)
-        played = sides[side] if most is None else evenly_spaced(sides[side], most)
+        _refuse_strange(side)
+        whole = plan.source.train if side == "train" else plan.source.test
+        played = whole if most is None else evenly_spaced(whole, most)
         if not len(played):
             raise UserError(f"{plan.source.name} holds no {side} case")
         examination = replace(plan.examination, models=plan.supporting.models)
@@ -83,8 +89,9 @@ class Bench:
 
         `data` is the folder of stations that need files. With `side` "train" its cases are as many
         of those to train on. `settings` are those of `workup evaluate`. Raises UserError for a
-        station that does not exist or cannot be played.
+        station that does not exist or cannot be played, and for another side.
         """
+        _refuse_strange(side)
         outside = {"outside": {"base_url": "http://127.0.0.1/v1", "model": "outside"}}
         values = {**settings, "endpoints": {**outside, **settings.get("endpoints", {})}}
         roles = settings.get("roles", {})
@@ -115,6 +122,11 @@ class Bench:
         verdicts = Verdicts(self.examination.judge, self.examination.settle)
         record = await judged(self.examination, verdicts, label, episode)
         return (await scored(self.examination, verdicts, [record]))[0]
+
+
+def _refuse_strange(side: str) -> None:
+    if side not in SIDES:
+        raise unknown("side", side, SIDES)
 
 
 def meant(seen: Observation) -> dict[str, Any]:

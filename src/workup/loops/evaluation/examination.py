@@ -204,8 +204,8 @@ def examine(
     """Plays the evaluation for one doctor and writes its episodes into `run` as `label`.
 
     Returns how many were played: those of earlier sessions are kept, except failed ones. Where
-    Ctrl-C or a spent budget ends it, what has been played is written. Raises WorkupError when more
-    than `max_failed` of the episodes failed.
+    Ctrl-C or a spent budget ends it, what has been played and scored is written. Raises WorkupError
+    when more than `max_failed` of the episodes failed.
     """
     played = [o for o in run.outcomes(label, examination.phase) if o.ending != Ending.FAILED]
     kept = {(o.case_id, o.sample) for o in played}
@@ -240,7 +240,8 @@ async def _examine(
 ) -> list[Record]:
     """Plays `jobs` and returns their records, which `keep` gets too.
 
-    Where Ctrl-C or a spent budget ends this, it gets those that are there.
+    Where Ctrl-C or a spent budget ends the playing, it gets those that are there. Where one ends
+    their scoring it gets none: they are played again, from the cache where a server answered.
     """
     verdicts = Verdicts(examination.judge, examination.settle)
     limit = asyncio.Semaphore(examination.concurrency)
@@ -260,10 +261,10 @@ async def _examine(
 
     try:
         await asyncio.gather(*(one(place, *job) for place, job in enumerate(jobs)))
-        return await kept()
     except (asyncio.CancelledError, BudgetError):
         await kept()
         raise
+    return await kept()
 
 
 async def judged(

@@ -127,9 +127,10 @@ def _go_on(
     began = time.monotonic()
     evaluation.supporting.run_models.named(path)
     with Run.open(path) as run, run.alone(), closing(evaluation.supporting):
+        before: Mapping[str, Any] = run.summary or {}
         played, split = len(evaluation.examination.played), evaluation.settings.split
         live.note(f"cases   {counted(evaluation.source, played, split)}")
-        speed = {}
+        speed = dict(before.get("episodes_per_second", {}))
         for label, player in players.items():
             since = time.monotonic()
             count = evaluate(run, examination, player, label, live, evaluation.supporting)
@@ -141,7 +142,7 @@ def _go_on(
         summary = summarise(
             run,
             steps=0,
-            seconds=time.monotonic() - began,
+            seconds=before.get("seconds", 0.0) + time.monotonic() - began,
             calls=evaluation.supporting.calls,
             speed=speed,
             stopped=curves(run, evaluation.source, evaluation.environment),

@@ -29,19 +29,21 @@ def curves(run: Run, source: Source, environment: Environment) -> dict[str, Curv
 
     The k-th entry, from 0, is for doctors stopped after k questions: `questions`, the mean of how
     many they had asked by then, and `accuracy`, an estimate with its interval by case. An episode
-    with fewer questions counts as it ended. Empty where there is no exact reader.
+    with fewer questions counts as it ended. A doctor whose episodes all failed has no curve. Empty
+    where there is no exact reader.
     """
     reader = reader_of(source, environment)
     if reader is None:
         return {}
     evaluated = run.doctors()
-    return {
+    found = {
         label: _curve(run, label, reader)
         for label, doctor in environment.about.anchors(source, run.seed).items()
         if isinstance(doctor, GreedyDoctor | RandomDoctor) and label in evaluated
         # The reader's posterior is not that of a doctor with another channel (credulous greedy).
         if doctor.channel is reader.channel
     }
+    return {label: curve for label, curve in found.items() if curve}
 
 
 def _curve(run: Run, label: str, reader: BayesDiagnoser) -> Curve:
@@ -51,7 +53,7 @@ def _curve(run: Run, label: str, reader: BayesDiagnoser) -> Curve:
         if record.episode.ending is not Ending.FAILED
     }
     cases = [case for case, _ in read]
-    most = max((len(verdicts) - 1 for verdicts in read.values()), default=0)
+    most = max((len(verdicts) - 1 for verdicts in read.values()), default=-1)
     made = []
     for asked in range(most + 1):
         last = [min(asked, len(verdicts) - 1) for verdicts in read.values()]
