@@ -36,6 +36,7 @@ from workup.cases.files import (
     Line,
     Split,
     checked,
+    existing,
     lines_of,
     parse_object,
     read_object,
@@ -509,6 +510,17 @@ def write_sidecar(
         sidecar = {"items": [_sparse(asdict(item)) for item in items], "diagnoses": list(diagnoses)}
         text = json.dumps(sidecar, ensure_ascii=False, indent=1)
         write_lines(sidecar_of(path), [text], private=private)
+
+
+def keeps_sidecar(source: Source) -> bool:
+    """Whether the source has items or diagnoses of its own, not gathered from a file's facts.
+
+    Gathered ones are gathered again by who reads the file; as a sidecar they can be refused.
+    """
+    if not (source.items or source.diagnoses):
+        return False
+    scheme, _, rest = source.name.partition(":")
+    return scheme != "jsonl" or sidecar_of(existing(rest.partition("#")[0])).is_file()
 
 
 def no_sidecar(path: Path) -> None:

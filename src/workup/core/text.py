@@ -192,7 +192,9 @@ def _blank(found: re.Match[str]) -> str:
     return found[0] if unicodedata.category(found[0])[0] == "M" else " "
 
 
-@lru_cache(maxsize=4_096)  # the same few names are compared in every episode
+_NAME = 1_000  # characters: what is longer is no name that comes again
+
+
 def normalise(name: str) -> str:
     """The normal form in which names are compared (C-MIG B.3).
 
@@ -202,6 +204,15 @@ def normalise(name: str) -> str:
     decimal point is not, and ".5" is "0.5". Only a leading article is dropped: "Hepatitis A" is not
     "Hepatitis". Idempotent; empty for a name without content.
     """
+    return _of_name(name) if len(name) <= _NAME else _normal(name)
+
+
+@lru_cache(maxsize=4_096)  # the same few names are compared in every episode
+def _of_name(name: str) -> str:
+    return _normal(name)
+
+
+def _normal(name: str) -> str:
     seen = _settled(_UNSEEN.sub("", _APOSTROPHES.sub("", name)))
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", seen).lower())
     text = _DASHES.sub("-", _APOSTROPHES.sub("", text)).replace("_", " ")

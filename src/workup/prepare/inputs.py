@@ -159,11 +159,3 @@ def _report(id: str, text: str, file: Path, line: int | None = None) -> Case:
     except UserError as error:
         raise CaseError(str(error), file=file, line=line) from error
     return case
-
-
-def keeps_sidecar(source: Source) -> bool:
-    """Whether the source has items or diagnoses of its own, not gathered from a file's facts."""
-    if not (source.items or source.diagnoses):
-        return False
-    scheme, _, rest = source.name.partition(":")
-    return scheme != "jsonl" or jsonl.sidecar_of(existing(rest.partition("#")[0])).is_file()

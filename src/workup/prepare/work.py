@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from workup.cases.jsonl import (
     CaseLine,
     ProvenanceLine,
+    keeps_sidecar,
     line_of,
     no_sidecar,
     sidecar_of,
@@ -30,7 +31,7 @@ from workup.core.errors import BudgetError, RolloutError, UserError, WorkupError
 from workup.core.ports import Model
 from workup.core.shapes import first_problem
 from workup.prepare import load
-from workup.prepare.inputs import Input, keeps_sidecar
+from workup.prepare.inputs import Input
 from workup.prepare.journal import Journal
 from workup.prepare.prompts import TOO_LONG, MaterialError
 from workup.prepare.report import Report

@@ -431,8 +431,9 @@ def free(path: Path) -> None:
             f"{path} already holds a run. Type `workup resume {path}` to go on with it, or "
             "choose another --out"
         )
-    if path.is_file():
-        raise UserError(f"{path} is a file. Choose a folder with --out")
+    with clear_errors(path):
+        if path.is_file():
+            raise UserError(f"{path} is a file. Choose a folder with --out")
     try:
         str(path).encode()
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
 """One episode as the run folder keeps it: what happened, its score, and its place in the run.
 
 A `Record` becomes a row of SQLite and a part of a block (see packed.py), and comes back equal, with
-three exceptions. `Truth.extra` (typed, owned by a method) is not stored, nor is a passage's score.
-Log-probabilities and advantages are kept in single precision.
+few exceptions: `Truth.extra` (typed, owned by a method), `Truth.graphs` and a passage's score are
+not stored, and log-probabilities and advantages are kept in single precision.
 
 Passages stand in the reply, and parts of an action in what the doctor said: their rows say where
 (`_Places`), so that no text is kept twice.

@@ -14,6 +14,7 @@ from workup.core.episode import Ending
 from workup.core.errors import UserError, unknown
 from workup.report.suite import is_suite
 from workup.runs import Record, Run
+from workup.runs.folder import is_run
 from workup.runs.store import FILTERS, TYPED
 
 _TRUTHS: Mapping[str, bool | None] = {"true": True, "false": False, "none": None}
@@ -90,7 +91,8 @@ def chosen(path: Path, words: Sequence[str]) -> Chosen:
     """
     run = Run.open(path)
     if is_suite(run):
-        inside = ", ".join(str(each) for each in sorted((path / "runs").glob("*"))[:NAMED])
+        begun = [folder for arm in run.config["arms"] if is_run(folder := path / arm["folder"])]
+        inside = ", ".join(map(str, begun[:NAMED])) or "none has begun"
         raise UserError(f"{path} is a suite: export one of its evaluations ({inside})")
     found = Chosen(run, filters(words))
     found.refuse_nothing()

@@ -24,7 +24,7 @@ JSONL = "jsonl"  # a source whose files hold any cases
 def start_of(run: Run) -> tuple[Run, str] | None:
     """The run whose policy `run` began with or evaluated, and where in its folder that lies.
 
-    None where the policy comes from no run that exists. A relative path starts as in `_found`.
+    None where the policy comes from no run that exists. A relative path starts as in `found_from`.
     """
     policy = str(run.config.get("policy"))
     near = (folder / policy for folder in (*run.path.resolve().parents, Path()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from workup.cases.jsonl import line_of, sidecar_of, write_sidecar
+from workup.cases.jsonl import keeps_sidecar, line_of, sidecar_of, write_sidecar
 from workup.interop.exports import Written
 from workup.interop.exports.material import Chosen, Drawn
 from workup.interop.exports.records import EPISODES, meanings, noted
@@ -30,7 +30,8 @@ def of_cases(drawn: Drawn, folder: Path) -> Written:
         for case in drawn.cases:
             file.write(line_of(case, restricted=source.restricted) + "\n")
             count += 1
-    write_sidecar(folder / name, source.items, source.diagnoses)
+    if keeps_sidecar(source):
+        write_sidecar(folder / name, source.items, source.diagnoses)
     beside = sidecar_of(folder / name).name
     note = f"The lines are in Workup's own format, as in `--cases jsonl:{name}`."
     if (folder / beside).exists():
