@@ -112,6 +112,22 @@ def test_sides_with_other_patients_are_two_samples_of_patients() -> None:
         for side in (ours, theirs)
     ]
     assert found.shared == pytest.approx(max(sum(shared), 0), rel=0.05, abs=1e-3)
+    assert (found.missing, one.missing) == (0, 0)
+    gone = {"0": ([None, *ours[0, 1:]], parts(ours)["0"][1])}
+    assert crossed_difference(gone, {"0": other["0"]}).missing == 1
+    wide = crossed_difference(
+        {"0": ([0.0, 1.0], ["a", "b"])}, {"0": ([0.0, 0.0], ["c", "d"])}, bounds=(0, 1)
+    )
+    assert -1 <= wide.low <= wide.high <= 1
+
+
+def test_what_patients_do_to_both_sides_is_no_residual() -> None:
+    """Sides without a common seed, whose values are a patient's own and nothing else."""
+    patient = np.random.default_rng(0).normal(0, 2, 12)
+    ours = {str(seed): (list(patient + seed), list(range(12))) for seed in (0, 1)}
+    theirs = {str(seed): (list(patient - seed), list(range(12))) for seed in (2, 3)}
+    found = crossed_difference(ours, theirs).components
+    assert (found.patient, found.residual) == pytest.approx((0, 0), abs=1e-9)
 
 
 def test_the_variance_has_no_bias_where_values_are_undefined() -> None:
@@ -522,3 +538,8 @@ def test_sides_with_other_patients_have_their_classes() -> None:
     ours, theirs = {"0": ([1.0, 0.0], ["a", "b"])}, {"0": ([0.0, 0.0], ["c", "d"])}
     kinds = {"a": "x", "b": "y", "c": "x", "d": "y"}
     assert crossed_difference(ours, theirs, classes=kinds).mean == pytest.approx(0.5)
+    more = {"0": ([1.0, 1.0, 0.0, 1.0], ["a", "a2", "b", "lone"])}
+    less = {"0": ([0.0, 1.0, 0.0, 1.0], ["c", "c2", "c3", "d"])}
+    kinds |= {"a2": "x", "c2": "x", "c3": "x", "lone": "z"}
+    found = crossed_difference(more, less, classes=kinds)
+    assert found.mean == pytest.approx(((1 - 1 / 3) + (0 - 1)) / 2), "over the classes of both"

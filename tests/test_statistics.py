@@ -257,6 +257,8 @@ def test_equal_values_without_bounds_tell_no_interval() -> None:
     same = paired(([9.0] * 10, range(10)), ([7.0] * 10, range(10)))
     assert (same.mean, math.isnan(same.low), math.isnan(same.sd)) == (2.0, True, True)
     assert interval([9.0, 9.0, 8.0], range(3)).low < 9  # these tell one
+    summed = paired(([0.1 + 0.2] * 10, range(10)), ([0.3] * 9 + [0.1 + 0.2], range(10)))
+    assert math.isnan(summed.low), "equal but for rounding"
 
 
 def test_classes_of_one_case_are_no_certainty() -> None:

@@ -30,10 +30,11 @@ interval says nothing about another seed.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from itertools import chain, pairwise
+from statistics import fmean
 from typing import Any, Self
 
 import numpy as np
@@ -50,6 +51,7 @@ from workup.core.statistics import (
     case_means,
     few,
     gaps,
+    negligible,
     quantile,
     reach,
     score,
@@ -60,7 +62,6 @@ from workup.core.text import several
 
 Parts = Mapping[str, Clustered]  # training seed → its values, and the patient of each
 MOST_SEEDS = 10_000  # `Crossed.seeds_for` looks no further
-_ROUNDING = 1e-12  # relative to the mean, see `_negligible`
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class Crossed(Estimate):
         """Whether several seeds have the same figure, and patients leave no doubt of it."""
         if not self.covers_seeds:
             return False
-        return math.sqrt(self.spread / self.seeds + self.shared) <= _negligible(self.mean)
+        return math.sqrt(self.spread / self.seeds + self.shared) <= negligible(self.mean)
 
     @property
     def freedom(self) -> float:
@@ -201,9 +202,7 @@ def crossed_difference(
         pairs = [(ours[seed], theirs[seed]) for seed in shared]
         side, known = gaps(pairs)
         if all(set(one[1]).isdisjoint(other[1]) for one, other in pairs):
-            side = [_strata(*pair) for pair in pairs]
-            kinds = (classes or {}).items()
-            classes = {(place, case): kind for case, kind in kinds for place in (0, 1)} or None
+            return _apart(pairs, classes, bounds)
         sides, paired = [side], side
     else:
         means = [[case_means(*part) for part in side.values()] for side in (ours, theirs)]
@@ -218,24 +217,50 @@ def crossed_difference(
     return _bounded(found, _cases(paired, classes), bounds, difference=True)
 
 
-def _strata(ours: Clustered, theirs: Clustered) -> Clustered:
-    """One seed's values whose mean is that of `ours` less that of `theirs`, with other patients.
+def _apart(
+    pairs: Sequence[tuple[Clustered, Clustered]],
+    classes: Mapping[Hashable, Hashable] | None,
+    bounds: Bounds | None,
+) -> Crossed:
+    """The difference of sides with different patients, by `_strata`; it ends where it has to."""
+    kinds: dict[Hashable, Hashable] = {
+        (place, case): classes[case] if classes else None
+        for pair in pairs
+        for place, (_, cases) in enumerate(pair)
+        for case in cases
+    }
+    side = [_strata(pair, kinds) for pair in pairs]
+    found = _crossed([side], kinds if classes else None, set(kinds))
+    if bounds is None:
+        return found
+    width = bounds[1] - bounds[0]
+    low, high = (float(np.clip(end, -width, width)) for end in (found.low, found.high))
+    return replace(found, low=low, high=high)
 
-    With P patients in all, P₁ of them on our side, a patient's mean v there counts as
+
+def _strata(pair: tuple[Clustered, Clustered], kinds: Mapping[Hashable, Hashable]) -> Clustered:
+    """One seed's values whose mean is that of one side less that of the other, by class.
+
+    With P patients in a class, P₁ of them on our side, a patient's mean v there counts as
     d + (v − m₁)·P / P₁, where m₁ is our mean and d = m₁ − m₂; on the other side as
     d − (v − m₂)·P / P₂. So their mean is d, and its variance over patients is the sum of both
-    sides' own.
+    sides' own. A class that one side lacks is left out.
     """
-    means = [case_means(*side) for side in (ours, theirs)]
-    if not all(means):
-        return [], []
-    first, second = (sum(each.values()) / len(each) for each in means)
+    found: dict[Hashable, tuple[dict[Hashable, float], ...]] = {}
+    for place, side in enumerate(pair):
+        for case, mean in case_means(*side).items():
+            found.setdefault(kinds[place, case], ({}, {}))[place][case] = mean
+    whole = [means for means in found.values() if all(means)]
+    return _listed(chain.from_iterable(map(_stratum, whole)))
+
+
+def _stratum(means: Sequence[Mapping[Hashable, float]]) -> Iterator[tuple[Hashable, float]]:
+    """The values of one class, as `_strata` has them."""
+    first, second = (fmean(each.values()) for each in means)
     everyone = sum(map(len, means))
-    return _listed(
-        ((side, case), first - second + sign * (value - mean) * everyone / len(each))
-        for side, sign, mean, each in zip((0, 1), (1, -1), (first, second), means, strict=True)
-        for case, value in each.items()
-    )
+    for place, sign, mean, each in zip((0, 1), (1, -1), (first, second), means, strict=True):
+        for case, value in each.items():
+            yield (place, case), first - second + sign * (value - mean) * everyone / len(each)
 
 
 def _listed(means: Iterable[tuple[Hashable, float]]) -> Clustered:
@@ -263,7 +288,7 @@ def by_seed(figures: Sequence[float | None]) -> Crossed:
     mean = float(known.mean()) if n else math.nan
     spread = float(known.var(ddof=1)) if n > 1 else math.nan
     parts = Components(spread, math.nan, math.nan)
-    if n < 2 or math.sqrt(spread / n) <= _negligible(mean):
+    if n < 2 or math.sqrt(spread / n) <= negligible(mean):
         nothing = (mean, math.nan, math.nan, n, missing, math.nan, math.nan)
         return Crossed(*nothing, n, 0, spread, 0.0, parts)
     se = math.sqrt(spread / n)
@@ -372,7 +397,7 @@ def of_table(table: CaseTable, numbers: Sequence[int], missing: int = 0) -> Cros
         mean -= float(figures[cuts[1]].mean())
         both, size = (float(each[cuts[0], cuts[1]].mean()) for each in (covariances, sizes))
         shared -= 2 * both
-        components += 2 * both / size * np.array([0, -1, 1])
+        components -= 2 * both / size * np.array([0, 1, 0])
     shared = max(shared, 0.0)
     count = min(each.number for each in seeds)
     rest = (count, patients, sum(each.spread for each in seeds), shared)
@@ -380,7 +405,7 @@ def of_table(table: CaseTable, numbers: Sequence[int], missing: int = 0) -> Cros
     variance = sum(each.variance for each in seeds) + shared
     unsure = (mean, math.nan, math.nan, patients, missing, math.nan, math.nan)
     nothing = Crossed(*unsure, *rest, parts)
-    if not math.sqrt(variance) > _negligible(mean):  # NaN: patients do not tell
+    if not math.sqrt(variance) > negligible(mean):  # NaN: patients do not tell
         return nothing
     df = _freedom([(each.variance / variance, each.number) for each in seeds], patients)
     se = math.sqrt(variance)
@@ -443,11 +468,6 @@ def _bounded(
     if difference:
         low, high = max(low, -width), min(high, width)
     return replace(found, low=low, high=high)
-
-
-def _negligible(mean: float) -> float:
-    """The largest standard error that equal figures have, by rounding."""
-    return _ROUNDING * max(1.0, abs(mean))
 
 
 def null(value: float) -> float | None:
@@ -543,7 +563,7 @@ def decide(found: Crossed, margin: float, sign: int = 1, reported: float | None 
 
 def _without_interval(found: Crossed, margin: float, sign: int) -> Decided:
     size = abs(found.mean)
-    beyond = size > margin + _negligible(margin)
+    beyond = size > margin + negligible(margin)
     if found.constant and beyond:
         return Decided(_direction(found.mean, sign), False)
     equal = (size == 0 and found.n > 1) or (found.constant and not beyond)

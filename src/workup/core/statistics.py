@@ -39,6 +39,7 @@ POWER = 0.8
 SHARE: Bounds = (0.0, 1.0)
 # Cases that differ from all the others, or that a class has: below, no bootstrap is relied on.
 FEW = 10
+ROUNDING = 1e-12  # relative to a figure, see `negligible`
 _CHUNK = 2**14  # draws held in memory at a time
 
 
@@ -434,13 +435,18 @@ class WeighedCases:
         return len(self.means) - alike if alike else len(self.means) + FEW
 
 
+def negligible(mean: float) -> float:
+    """How far equal figures lie from each other, and their standard error from 0, by rounding."""
+    return ROUNDING * max(1.0, abs(mean))
+
+
 def _told(
     found: Estimate, cases: WeighedCases, bounds: Bounds | None, *, difference: bool = False
 ) -> Estimate:
     """`found`, with a score interval if too few cases show how values spread."""
     if not len(cases.means):
         return found
-    equal = bool((cases.means == cases.means[0]).all())
+    equal = float(np.ptp(cases.means)) <= negligible(found.mean)
     untold = equal or cases.unseen == 1
     if bounds is None or not within(cases.means, bounds, difference):
         return replace(found, low=math.nan, high=math.nan, sd=math.nan) if untold else found

@@ -8,6 +8,7 @@ So it lies between them, and its interval covers both patients and seeds (`core.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import chain
 from statistics import mean, stdev
 from typing import Any
 
@@ -111,7 +112,7 @@ def pooled_difference(ours: Seeds, theirs: Seeds, metric: str, seed: int = 0) ->
         return difference(one, other, metric, seed)
     return crossed_difference(
         *(_parts(side, metric) for side in (ours, theirs)),
-        classes=_class_of(ours.values(), metric),
+        classes=_class_of(chain(ours.values(), theirs.values()), metric),
         bounds=bounds(metric),
     )
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from workup.core.statistics import LEVEL, Estimate
+from workup.core.statistics import LEVEL, ROUNDING, Estimate
 from workup.metrics import steps
 from workup.runs.words import share
 
@@ -39,8 +39,6 @@ SHORTEST = 2
 
 FEWEST = 4 * BLOCKS * SHORTEST
 """Steps of a stage, below which it is too short to tell."""
-
-_ROUNDING = 1e-12  # a rise below this, relative to the values, is that of rounded equal figures
 
 
 class LearningVerdict(StrEnum):
@@ -153,7 +151,7 @@ def rise(values: Sequence[float | None]) -> Estimate | None:
     freedom = 2 * BLOCKS - 3
     spread = math.sqrt(((around - slope * time) ** 2).sum() / freedom)
     half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * spread * math.sqrt(2 / BLOCKS)
-    least = _ROUNDING * float(np.abs(known).max())
+    least = ROUNDING * float(np.abs(known).max())  # of equal figures that were rounded
     mean, half = (0.0 if abs(each) <= least else each for each in (quarters[1] - quarters[0], half))
     missing = len(values) - len(known)
     return Estimate(float(mean), float(mean - half), float(mean + half), used, missing)
