@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,18 @@ def test_an_audit_tells_a_good_judge_from_one_that_fails() -> None:
     assert math.isnan(ranking.accuracy.mean)
     assert found.failures().total() == 44
     assert all("no usable answer" in reason for reason in found.failures())
+
+
+def test_reasons_stand_on_no_page_of_restricted_cases() -> None:
+    """A reason can quote what the model wrote, and the model what the case says."""
+    answer = json.dumps({"reason": "x", "grade": "same", "A secret of the case": 1})
+    with serving(lambda body: answer) as server:
+        for restricted in (False, True):
+            source = replace(PATHOLOGY, restricted=restricted)
+            found: Audit = run(audit(model(server), source, 5, 3))
+            assert ("secret" in json.dumps(found.as_json())) is not restricted
+            assert found.restricted is restricted
+            assert any("secret" in reason for reason in found.failures())
 
 
 def obedient(body: dict[str, Any]) -> str:

@@ -344,6 +344,7 @@ def test_what_ends_the_scoring_is_not_scored_again(how: str, tmp_path: Path) -> 
             raise BudgetError("spent")
         signal.raise_signal(signal.SIGINT)
         await asyncio.Event().wait()
+        raise AssertionError
 
     run, play = plain(tmp_path / "run"), at_random()
     signal.signal(signal.SIGINT, signal.default_int_handler)

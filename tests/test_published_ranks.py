@@ -204,6 +204,21 @@ def test_every_table_has_its_patients(tmp_path: Path) -> None:
     assert groups["c"] == groups["PMID:7-b:2"] != groups["a-1"]
 
 
+def test_the_figures_of_a_table_are_of_its_own_patients(tmp_path: Path) -> None:
+    """Another table may draw more patients of this one, and they are not evenly spaced in it."""
+    folder = release(tmp_path / "hpo")
+    source = open_source(spec(tmp_path))
+    wide = PublishedRanks("wide", dict.fromkeys(("a-1", "PMID:7-b:2", "c", "gone", "blue"), 2))
+    narrow = PublishedRanks("narrow", {"c": 1, "blue": 1})
+
+    def of(*tables: PublishedRanks) -> set[str]:
+        found = compared(source, str(folder), tables, 2, 0, lambda total: lambda: None)
+        return {each.case for each in found.of("wide")}
+
+    assert of(wide) == of(wide, narrow)
+    assert len(of(wide)) == 2
+
+
 def test_findings_that_the_release_lacks_are_counted(tmp_path: Path) -> None:
     folder = release(tmp_path / "hpo")
     rows = [patient("a", SPOT, RED, "HP:7", pmid="PMID:99"), patient("b", SPOT, RED, FIT)]

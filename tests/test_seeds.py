@@ -559,6 +559,23 @@ def test_nothing_is_compared_without_a_common_case(tmp_path: Path) -> None:
     assert "b and a were evaluated on different cases: no paired difference." in text
 
 
+def test_one_common_case_makes_no_paired_difference(tmp_path: Path) -> None:
+    for method, start in (("a", 0), ("b", 9)):
+        run = made(tmp_path / method, method=method, seed=0)
+        run.write(example_run.record(k, "trained", 0, 0) for k in range(start, start + 10))
+    text = " ".join(shown(opened(tmp_path)).split())
+    assert "b and a have one case in common: a paired difference takes two." in text
+
+
+def test_an_evaluation_of_an_anchor_is_about_that_anchor(tmp_path: Path) -> None:
+    for name in ("greedy information", "random doctor"):
+        config = {"cases": "clinic:s", "policy": name, "seed": 0, "anchors": [name]}
+        run = Run.create(tmp_path / name, config, {})
+        run.write(example_run.record(k, name, 0, 0) for k in range(12))
+    sides, _ = compared([Run.open(path) for path in sorted(tmp_path.iterdir())])
+    assert [side.doctor for side in sides] == ["greedy information", "random doctor"]
+
+
 def test_accuracy_by_disease_is_that_of_its_patients(tmp_path: Path) -> None:
     """Some diseases have fewer than ten patients, and are not shown."""
     for method, skill in (("a", "warm start"), ("b", "trained")):

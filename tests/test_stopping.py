@@ -267,8 +267,13 @@ def test_the_study_shows_coverage_and_cost_over_alpha(
     assert numbers["tested"] == 120
     assert "Over all cases, without any division" in page.read_text()
     assert numbers["fixed"][-1]["budget"] == 9
-    refused = typed("study stopping 'random doctor' --cases clinic:xs calibration=5 alphas=0.1")
-    assert "at least 9" in str(refused.exception)
+    few = "study stopping 'random doctor' --cases clinic:xs calibration=9 alphas=0.1"
+    for words, said in {
+        "calibration=5": "at least 9",
+        "conclude=bayes": "conclude adds a row to an evaluation, and a study has none",
+        "evaluation.samples=2": "one encounter of each case is divided",
+    }.items():
+        assert said in str(typed(f"{few} {words}").exception)
 
 
 def test_few_cases_calibrate_on_as_many_as_were_asked_for() -> None:
@@ -293,6 +298,19 @@ def test_who_fails_every_episode_is_told_why(
         lost = typed(f"study stopping endpoint:dead --cases clinic:xs {words}")
     assert isinstance(lost.exception, RolloutError), lost.output
     assert "dead: all 11 episodes failed: " in str(lost.exception)
+
+
+def test_a_rule_that_every_set_fits_stops_at_once() -> None:
+    """No more diseases than `most`: no set is too large, whatever the threshold."""
+    found = PlayedEncounter.of("a", [np.array([0.0, 0.7]), np.array([0.2, 0.0])], 1, 2)
+    assert [found.at(threshold)[3] for threshold in (0.0, 0.5, 1.0, 2.0)] == [0, 0, 0, 0]
+
+
+def test_who_ranks_nothing_is_not_right() -> None:
+    """A belief that cannot be read rules nothing out; it does not name the first disease."""
+    for truth in range(3):
+        assert PlayedEncounter.of("a", [np.zeros(3)], truth, 1).right == [False]
+    assert PlayedEncounter.of("a", [np.zeros(1)], 0, 1).right == [True]
 
 
 def test_a_truth_that_is_not_listed_is_in_no_set() -> None:

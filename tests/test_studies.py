@@ -675,6 +675,17 @@ def test_ratios_are_medians_over_the_same_cases() -> None:
     assert found.notes()[0] == "1 estimates left out: too long"
 
 
+def test_what_fits_no_policy_has_dashes() -> None:
+    """With several models and no estimate of the cases' own facts there is none to compare at."""
+    small = cost.CostCondition(0.01, 2)
+    rows = tuple(replace(timed("m", case, 0.01, 1.0), condition=small) for case in "ab")
+    found = cost.Cost("x", 0, "CPU", {"m": 1, "n": 2}, 8, rows, {})
+    sections = found.sections()
+    assert [section.heading for section in sections] == ["Tolerance", "Number of facts"]
+    (sheet,) = sections[1].sheets
+    assert not any("nan" in str(cell) for row in sheet.rows for cell in row)
+
+
 def test_the_cost_of_the_tiny_family(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "FAMILY", ((16, 1), (32, 2)))
     line = "study cost tiny --cases clinic:s n=2 sizes=2,12 orders=24 --out c"

@@ -80,6 +80,13 @@ class Side:
         for side in (self, first):
             if not side.entry["accuracy"]["n"]:
                 return f"every episode of {side.row} failed: no paired difference"
+        cases = [
+            {each.case_id for played in side.outcomes.values() for each in played}
+            for side in (self, first)
+        ]
+        if len(set.intersection(*cases)) == 1:
+            both = f"{self.row} and {first.row} have one case in common"
+            return f"{both}: a paired difference takes two"
         both = f"{self.row} and {first.row} were evaluated on different cases"
         other = f" ({self.cases}; {first.cases})" if self.cases != first.cases else ""
         return f"{both}{other}: no paired difference"
@@ -193,7 +200,10 @@ def _doctors(runs: Sequence[Run], name: str | None) -> dict[Path, str]:
 
 
 def doctor_of(run: Run) -> str:
-    doctor = Ends.of(run.doctors(), run.anchors).after
+    """Whom the run is about: its policy as it ended. Raises UserError where none was evaluated."""
+    policy = run.config.get("policy")  # the evaluation of an anchor is about that anchor
+    own = str(policy) if policy in run.doctors() else None
+    doctor = Ends.of(run.doctors(), run.anchors).after or own
     if doctor is None:
         raise UserError(
             f"{run.path}: no policy has been evaluated in this run yet; let it finish with "

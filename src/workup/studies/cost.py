@@ -223,7 +223,7 @@ class Cost(Result):
             Section("Tolerance", (tolerance,), by_epsilon, whiskers),
             Section("Number of facts", (facts,), by_size, whiskers),
         ]
-        if len(self.policies) > 1:
+        if len(self.policies) > 1 and self.epsilons:
             found.append(Section("Size of the model", (self._models(),), self._scale, whiskers))
         return found
 
@@ -240,10 +240,10 @@ class Cost(Result):
             "n": lambda row: row.seconds.n,
             "seconds per case": lambda row: plain(row.seconds, 4),
             "SD": lambda row: decimal(row.deviation, 4),
-            "times": lambda row: f"{row.times:.2f}",
+            "times": lambda row: decimal(row.times, 2),
             "orders": lambda row: plain(row.orders, 1),
             "stopped by ε": lambda row: DASH if isnan(row.settled) else f"{row.settled:.0%}",
-            "tokens": lambda row: f"{row.tokens.mean:,.0f}",
+            "tokens": lambda row: DASH if isnan(row.tokens.mean) else f"{row.tokens.mean:,.0f}",
             "error": lambda row: decimal(row.error, 3),
         }
         return sheet(title, rows, columns, note)
@@ -260,8 +260,8 @@ class Cost(Result):
             "policy": lambda row: row.policy,
             "parameters": lambda row: _count(self.parameters[row.policy]),
             "seconds per case": lambda row: plain(row.seconds, 4),
-            "times": lambda row: (
-                f"{self.ratio((row.policy, row.condition), (first.policy, first.condition)):.2f}"
+            "times": lambda row: decimal(
+                self.ratio((row.policy, row.condition), (first.policy, first.condition)), 2
             ),
             "orders": lambda row: plain(row.orders, 1),
             "ms per order": lambda row: plain(row.per_order, 2),

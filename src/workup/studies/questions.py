@@ -295,7 +295,8 @@ class QuestionQuality(Result):
 
     def notes(self) -> Sequence[str]:
         part = sum(None in each.marks.values() for each in self.rated)
-        partly = [f"{part} conversations lack a judge's marks and are in no mean"] if part else []
+        lack = f"{part} conversations lack a judge's marks and are in no mean over all judges"
+        partly = [lack] if part else []
         silent = [
             f"{run}: {count} conversations without a question are left out"
             for run, count in self.silent.items()

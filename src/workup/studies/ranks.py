@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from markupsafe import Markup
@@ -232,12 +233,14 @@ class _Belief:
 
     def expected(self, τ: float) -> Array:
         """Σ_i p_i·R_d(i, D, τ) for each length D."""
-        return np.array(
-            [
-                sum(p * R_d(i, D, τ) for i, p in enumerate(self.posterior[:D].tolist(), 1))
-                for D in LENGTHS
-            ]
-        )
+        return _paid(τ)[:, : len(self.posterior)] @ self.posterior
+
+
+@cache
+def _paid(τ: float) -> Array:
+    """R_d(i, D, τ) for each length D (rows) and each place i (columns); 0 behind a list's end."""
+    places = range(1, LENGTHS[-1] + 1)
+    return np.array([[R_d(i, D, τ) if i <= D else 0.0 for i in places] for D in LENGTHS])
 
 
 def _case(source: Source, knowledge: Knowledge, case: Case) -> dict[str, _Belief]:

@@ -373,7 +373,8 @@ async def value(case: Case, weighing: Weighing, scorer: Scorer, settings: Settin
     if n < LEAST:
         return f"fewer than {LEAST} facts"
     game = weighing.game(case, facts, scorer)
-    seeds = [seed_key("shapley", settings.seed + draw, case.id) for draw in range(settings.draws)]
+    draws = range(settings.draws)
+    seeds = [seed_key("shapley", settings.seed, draw, case.id) for draw in draws]
     try:
         # The largest number first: the scorer remembers what the smaller ones ask for again.
         shapley: dict[int, tuple[Values, ...]] = {}
@@ -391,7 +392,7 @@ async def value(case: Case, weighing: Weighing, scorer: Scorer, settings: Settin
 
 def _orders(case: Case, n: int, settings: Settings) -> Iterator[Coalition]:
     for draw in range(settings.draws):
-        rng = np.random.default_rng(seed_key("told", settings.seed + draw, case.id))
+        rng = np.random.default_rng(seed_key("told", settings.seed, draw, case.id))
         yield tuple(rng.permutation(n).tolist())
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from workup.rl.rollout import play_all
 from workup.rl.running import run_to_end
 from workup.runs.settings import PolicySettings, with_user_config
 from workup.studies.base import plots
+from workup.studies.base.arms import on_the_same_cases
 from workup.studies.base.result import Cell, Result, Section, plain, sheet
 from workup.studies.base.task import Numbers, SourceSettings, Study, StudyTask
 
@@ -155,7 +156,8 @@ class PlayedEncounter:
     """One played case: what its sets are after each question, ready to be asked for any λ.
 
     `reach` holds for each t the λ below which the rule has stopped by then; `ranked` the sorted
-    a_t, `truth` that of the true disease, `right` whether the most probable one is true.
+    a_t, `truth` that of the true disease, `right` whether the most probable one is true. It is not
+    where a belief ranks none before another, as one that could not be read.
     """
 
     case: str
@@ -171,14 +173,14 @@ class PlayedEncounter:
     ) -> PlayedEncounter:
         """From a_t after 0, 1, … and all questions, and the place of the truth."""
         ranked = [np.sort(a) for a in spread]
-        reach = [float(a[most]) if len(a) > most else 1.0 for a in ranked]
+        reach = [float(a[most]) if len(a) > most else inf for a in ranked]
         return cls(
             case,
             conformal.score(spread, truth, most),
             np.maximum.accumulate(reach).tolist(),
             ranked,
             [conformal.UNLISTED if truth is None else float(a[truth]) for a in spread],
-            [int(np.argmin(a)) == truth for a in spread],
+            [int(np.argmin(a)) == truth and (len(a) == 1 or bool(a.any())) for a in spread],
         )
 
     def at(self, threshold: float) -> tuple[float, float, float, float, float]:
@@ -298,9 +300,10 @@ def run(task: StudyTask) -> StoppingStudy:
         raise UserError("alphas: numbers between 0 and 1, as in alphas=0.05,0.1")
     conformal.need(s.calibration, min(s.alphas))
     names, rows, fixed = labels(task.words), list[StoppedAt](), list[FixedBudget]()
+    values = on_the_same_cases(task.values, [*names])
     lost: dict[str, int] = {}
     for policy, label in names.items():
-        evaluation = Evaluation.of(_settings(task, policy), "study")
+        evaluation = Evaluation.of(_settings(task, values, policy), "study")
         with closing(evaluation.supporting):
             encounters, lost[label] = _encounters(evaluation, task, label)
         own = budgets(label, encounters, s.seed)
@@ -320,12 +323,17 @@ def run(task: StudyTask) -> StoppingStudy:
     )
 
 
-def _settings(task: StudyTask, policy: str) -> PolicySettings:
-    """One policy's evaluation, with a row that stops."""
+def _settings(task: StudyTask, values: Mapping[str, Any], policy: str) -> PolicySettings:
+    """One policy's evaluation, with a row that stops. Raises UserError for several samples.
+
+    Episodes of one case are alike, and the promise is about cases that are not.
+    """
     stopping: dict[str, Any] = dict(task.others.get("stopping") or {})
     stopping |= {"alpha": min(task.settings.alphas), "calibration": task.settings.calibration}
-    values = {**task.values, "policy": policy, "stopping": stopping}
-    return with_user_config(PolicySettings, values)
+    built = with_user_config(PolicySettings, {**values, "policy": policy, "stopping": stopping})
+    if built.evaluation.samples > 1:
+        raise UserError("evaluation.samples: one encounter of each case is divided; leave it out")
+    return built
 
 
 study = Study(

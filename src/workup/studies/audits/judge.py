@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -98,6 +98,7 @@ class Audit(Result):
 
     titled = "{model} beside {beside} on {source}"
     asks = "probes"
+    texts: ClassVar = {"probes": {"__all__": {"reason"}}}  # it may quote what the model wrote
 
     model: str
     source: str
@@ -193,7 +194,8 @@ async def audit(
         for probe in all
     ]
     versions = {name: judge.rubric.version for name, judge in judges.items()}
-    return Audit(model.name, source.name, n, seed, versions, tuple(await asyncio.gather(*asked)))
+    about = (model.name, source.name, n, seed, versions)
+    return Audit(*about, tuple(await asyncio.gather(*asked)), restricted=source.restricted)
 
 
 async def _compare(

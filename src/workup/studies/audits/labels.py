@@ -61,8 +61,9 @@ async def audit(model: Model, results: Results, begin: Begin = quietly) -> Audit
         for each in await asyncio.gather(*asked)
     ]
     versions = {name: judge.rubric.version for name in form if form[name].verdicts}
-    source, seed = results.review.path.name, results.review.manifest.seed
-    return Audit(model.name, source, len(marked), seed, versions, tuple(compared), PEOPLE)
+    review = results.review
+    about = (model.name, review.path.name, len(marked), review.manifest.seed, versions)
+    return Audit(*about, tuple(compared), PEOPLE, restricted=review.manifest.restricted)
 
 
 async def _compare(

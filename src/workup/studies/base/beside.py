@@ -270,13 +270,16 @@ def compared(
     groups = Groups()
     for case in source.test:
         groups.join(_ties(case))
-    of_tables = [[case for case in told if case.id in each.ranks] for each in tables]
-    taken = {case.id for cases in of_tables for case in evenly_spaced(cases, n)}
-    drawn = [case for case in told if case.id in taken]
+    taken: dict[str, set[str]] = {}  # table → the patients drawn of it
+    for each in tables:
+        own = [case for case in told if case.id in each.ranks]
+        taken[each.name] = {case.id for case in evenly_spaced(own, n)}
+    every = set().union(*taken.values())
+    drawn = [case for case in told if case.id in every]
     tick = begin(len(drawn))
     rows = []
     for case in drawn:
-        theirs = {each.name: each.ranks[case.id] for each in tables if case.id in each.ranks}
+        theirs = {each.name: each.ranks[case.id] for each in tables if case.id in taken[each.name]}
         rows.append(_compared(case, ratio, groups.of(_ties(case)[0]), theirs, seed))
         tick()
     return RanksBeside(

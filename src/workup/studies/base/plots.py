@@ -68,6 +68,7 @@ def curves(
 
 
 def _across(ax: Axes, places: Sequence[float], log: bool) -> None:
+    log = log and min(places) > 0  # a tolerance of 0 has no place on a logarithmic axis
     if log:
         ax.set_xscale("log")
     ax.minorticks_off()
