@@ -21,6 +21,8 @@ from command_line import Call
 from engine_world import model, tokenizer
 
 from workup.cases import open_source
+from workup.cases.jsonl import write
+from workup.core.case import Case, Fact, Truth
 from workup.core.episode import Ending, Episode, Score
 from workup.core.errors import UserError
 from workup.interop import exports
@@ -215,6 +217,21 @@ def test_cases_as_lines_come_back_equal(tmp_path: Path) -> None:
     assert [item.name for item in again.items] == [item.name for item in source.items]
 
 
+def test_items_that_were_gathered_are_gathered_again(tmp_path: Path) -> None:
+    """A file without a sidecar may write an item in two ways; as a sidecar that is refused."""
+    items = [
+        Case(str(k), "P", Truth("flu", facts=(Fact("f", item, "T"),)))
+        for k, item in enumerate(("Cough", "cough", "fever"))
+    ]
+    write(items, tmp_path / "mine.jsonl")
+    spec = f"jsonl:{tmp_path / 'mine.jsonl'}#all"
+    side = "test" if len(open_source(spec).test) else "train"
+    out = export(material.drawn(spec, side=side), exports.load("jsonl"), tmp_path / "out")
+    assert [path.suffix for path in out.folder.glob("*.json*")] == [".jsonl"]
+    again = open_source(f"jsonl:{out.folder / f'{side}.jsonl'}#all")
+    assert len([*again.train, *again.test]) == 3
+
+
 @pytest.fixture(scope="module")
 def lengths(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """Runs of 40, 100 and 400 episodes, two of each case, in blocks of some 20 episodes."""
@@ -347,6 +364,11 @@ def test_what_a_killed_export_left_is_gone_after_the_next(run: Path, tmp_path: P
 @pytest.mark.long
 def test_mistakes_are_one_line(call: Call, run: Path, tmp_path: Path) -> None:
     Run.create(tmp_path / "empty", {"cases": "x", "method": "craft"}, {}).close()
+    folders = ("runs/doc/MMLU", "runs/doc/CMB")
+    arm = {"doctor": "doc", "played_as": "doc", "benchmark": "MMLU", "settings": {}}
+    own = {"left_out": [], "benchmarks": [], "arms": [arm | {"folder": each} for each in folders]}
+    Run.create(tmp_path / "suite", {"kind": "suite", "suite": "two", **own}, {}).close()
+    shutil.copytree(run, tmp_path / "suite" / folders[0])  # the other one has not begun
     with Run.create(tmp_path / "single", {"cases": "x"}, versions({})) as single:
         single.write([example_run.ceiling(k) for k in range(3)])
     (tmp_path / "full").mkdir()
@@ -354,6 +376,7 @@ def test_mistakes_are_one_line(call: Call, run: Path, tmp_path: Path) -> None:
     for words, said in {
         ("mine", "--as", "parqet"): "Did you mean 'parquet'",
         ("mines", "--as", "chat"): "Did you mean 'mine'",
+        ("suite", "--as", "chat"): "export one of its evaluations (suite/runs/doc/MMLU)",
         ("empty", "--as", "chat"): "holds no episode yet",
         ("single", "--as", "preference"): "two of one case",
         ("single", "--as", "tokens"): "has token ids",

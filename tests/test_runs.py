@@ -488,6 +488,11 @@ def test_a_folder_with_a_run_is_not_written_over(run: Run) -> None:
         Run.create(run.path, CONFIG, {})
 
 
+def test_a_name_that_no_disk_takes_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot write .*xxx"):
+        folder.free(tmp_path / ("x" * 300))
+
+
 def test_of_two_that_begin_at_once_one_makes_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
