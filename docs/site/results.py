@@ -194,7 +194,10 @@ def _doctors(found: Mapping[str, Any], measures: Sequence[str]) -> str:
 
 def _doctors_beside(results: Sequence[Mapping[str, Any]], measure: str) -> str:
     """One measure of the doctors of several results; each column has what only its command says."""
-    typed = [shlex.split(each["command"]) for each in results]
+    typed = [  # the seeds are told below
+        [word for word in shlex.split(each["command"]) if not word.startswith("seed=")]
+        for each in results
+    ]
     common = [word for word in typed[0] if all(word in words for words in typed)]
     own = [" ".join(word for word in words if word not in common) for words in typed]
     names = dict.fromkeys(chain(*(each["doctors"] for each in results)))
