@@ -31,7 +31,7 @@ from workup.environments.base.outset import partial, told_at_outset
 from workup.environments.base.patients import UNCLEAR, UNCLEAR_CHINESE
 from workup.environments.base.personas import Personas
 from workup.environments.consultation import Consultation
-from workup.environments.questioning import CHINESE, END, ENGLISH, Questioning
+from workup.environments.questioning import CHINESE, END, ENGLISH, Questioning, gold
 from workup.metrics.measures import measure
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build, build_tokenizer
@@ -503,6 +503,33 @@ def test_every_right_option_is_withheld() -> None:
         ),
     )
     assert right(marked) == ("心功能不全",)
+
+
+def test_a_truth_that_looks_like_a_letter_is_its_own_option() -> None:
+    """A file of one's own names the right option by its text; an answer names it by letter too."""
+    blood = replace(QUIZ, options=("O", "A", "B", "AB"), truth=Truth("A"))
+    assert (right(blood), gold(blood)) == (("A",), "B")
+    judge = OptionJudge(ExactJudge())
+    assert asyncio.run(judge.same("B", blood))
+    assert not asyncio.run(judge.same("A", blood)), "the letter of O"
+
+
+def test_options_of_one_text_are_one_option() -> None:
+    twice = replace(QUIZ, options=("Vesicles", "Petechiae", "Wheals", "Petechiae"))
+    extra = {"right": ["Petechiae"], "letters": ["B"], "alphabet": list("ABCD")}
+    case = replace(twice, truth=Truth("Petechiae", extra=extra))
+    assert gold(case) == "B"
+    judge = OptionJudge(ExactJudge())
+    for said, mark in {
+        "B": 1.0,
+        "D": 1.0,
+        "B, D": 1.0,
+        "Petechiae": 1.0,
+        "A, B": 0.5,
+        "A": 0,
+    }.items():
+        assert asyncio.run(judge.grade(said, case)) == mark
+        assert asyncio.run(judge.same(said, case)) == (mark == 1)
 
 
 def test_questions_without_options_are_judged_by_name() -> None:

@@ -186,6 +186,7 @@ def paid(world: inquiry.Inquiry, case: Case) -> Score:
     source = Source("own", [case], [case], phrases=())
     (stage,) = paid_by_gain([GrpoStage("grpo", score_nothing, zscore())], source, world)
     assert isinstance(stage, GrpoStage)
+    assert not stage.alone, "its credit compares the episodes of a group"
     stage.fits(case)
     ((score,),) = asyncio.run(
         stage.reward(((rolled_out(script, world, case),),), Instruments(ExactJudge()))

@@ -24,6 +24,7 @@ from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Environment, Teaching
 from workup.core.stages import SftStage
 from workup.environments.base.teacher import drawn_case
+from workup.loops.training.plan import Plan
 from workup.loops.training.teachers import teacher
 from workup.rl.rollout import Play, ToPlay, rollout
 from workup.runs.settings import Settings, build, world
@@ -240,6 +241,22 @@ def test_a_teacher_that_cannot_be_is_refused_before_anything_is_written(
     assert (status, said.count("\n")) == (2, 1)
     assert told in said
     assert not (tmp_path / "run").exists()
+
+
+def test_a_small_share_of_a_teacher_is_heeded() -> None:
+    """It may play in none of the first demonstrations, and yet in some of the later ones."""
+    sft = {"teacher": "greedy", "teacher_share": 0.001}
+    plan = Plan.of(Settings(method="craft", cases="clinic:xs", sft=sft, seed=1), "account")
+    assert plan.teacher is not None
+
+
+def test_who_begins_later_is_told_that_there_is_no_warm_start() -> None:
+    begun = {"method": "promed", "begin": "grpo", "warm_start": True, "cases": "clinic:xs"}
+    notes = Plan.of(Settings(**begun), "account").notes
+    assert "warm_start=true changes nothing: begin=grpo leaves the warm start out" in notes
+    notes = Plan.of(Settings(**begun, sft={"lr": 1e-3}), "account").notes
+    told = "sft.… and warm_start=true change nothing: begin=grpo leaves the warm start out"
+    assert told in notes
 
 
 @pytest.mark.long

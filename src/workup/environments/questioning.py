@@ -245,10 +245,11 @@ def open(source: Source, settings: Settings) -> Questioning:
 def gold(case: Case) -> str:
     """A* in the form that `[answer: X]` needs.
 
-    It is the letters of the right options, or the answer itself.
+    It is the letters of the right options, or the answer itself. Of options with one text it is the
+    first one's.
     """
-    options = right(case)
-    letters = [letter for letter, option in by_letter(case.options) if option in options]
+    first = {option: letter for letter, option in reversed([*by_letter(case.options)])}
+    letters = sorted(first[option] for option in {*right(case)})
     return ", ".join(letters) or case.truth.diagnosis
 
 

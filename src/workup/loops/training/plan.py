@@ -135,7 +135,7 @@ class Plan(Frame):
                     self.demonstration(stage, place * stage.each)
 
     def _refuse_unheeded_teacher(self) -> None:
-        """Raises UserError where the teacher plays in none of the first demonstrations."""
+        """Raises UserError where the teacher could play in none of the first demonstrations."""
         if self.teacher is None:
             if self.settings.sft.teacher_share < 1:
                 raise UserError(
@@ -145,9 +145,8 @@ class Plan(Frame):
             return
         if not self.warm_steps:
             return
-        for usual, taught in zip(
-            _warm_starts(self._begun()), _warm_starts(self.stages), strict=True
-        ):
+        for usual in _warm_starts(self._begun()):
+            taught = usual.taught_by(self.teacher, 1.0)
             for k in range(RECIPE):
                 if self.demonstration(usual, k) != self.demonstration(taught, k):
                     return
@@ -178,19 +177,30 @@ class Plan(Frame):
         notes: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
         own = own_judges([self.policy], self.settings)
         printed = preset_note(self.method, self.settings.preset, self.config)
-        idle = not self.warms and self.settings.sft != type(self.settings.sft)()
-        unused = ("sft.… changes nothing: this policy gets no warm start; add warm_start=true",)
         source, played = self.source, self.examination.played
         lacking = remarks(source, self.environment, played, source.train)
         told = (
             *self._bounds(),
             *printed,
             *own,
-            *(unused if idle else ()),
+            *self._idle(),
             *self.environment.about.notes,
             *lacking,
         )
         return (*(notes(self.options) if notes else ()), *told)
+
+    def _idle(self) -> Iterator[str]:
+        """Which settings of a warm start change nothing, since there is none."""
+        s = self.settings
+        usual = Settings(method=s.method, policy=s.policy)
+        named = ["sft.…"] if s.sft != usual.sft else []
+        named += ["warm_start=true"] if s.warm_start else []
+        if self.warms or not named:
+            return
+        why = "this policy gets no warm start; add warm_start=true"
+        if s.begin is not None:
+            why = f"begin={s.begin} leaves the warm start out"
+        yield f"{' and '.join(named)} change{'s' * (len(named) == 1)} nothing: {why}"
 
     def _bounds(self) -> Iterator[str]:
         """What is not as the method has it, because the model of the cases takes part."""

@@ -72,9 +72,9 @@ def paid_by_gain(
     fits: Callable[[Case], None] = any_case
     if (reader := exact_reader(source, environment)) is not None:
         fits, Φ = _known_by(reader), potential(reader)
-        credit = one_step(lambda case: Φ(case, ()))
+        credit, alone = one_step(lambda case: Φ(case, ())), True
     elif isinstance(asker := about.anchors(source, 0).get(GREEDY), TermDoctor):
-        Φ, credit = ranked_potential(asker), to_go(baseline="leave-one-out")
+        Φ, credit, alone = ranked_potential(asker), to_go(baseline="leave-one-out"), False
     else:
         raise UserError(
             f"reward={EXACT_GAIN} needs a model of the cases, which {source.name} does not have: "
@@ -82,7 +82,7 @@ def paid_by_gain(
         )
     reward = exact_gain(Φ)
     return [
-        GrpoStage(stage.name, reward, credit, fits=fits, alone=True)
+        GrpoStage(stage.name, reward, credit, fits=fits, alone=alone)
         if isinstance(stage, GrpoStage)
         else stage
         for stage in stages

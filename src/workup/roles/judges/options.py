@@ -111,35 +111,36 @@ def _one(name: str, texts: Mapping[Key, int], count: int) -> int | None:
 def right(case: Case) -> tuple[str, ...]:
     """The options that are right together, in the order of the options.
 
-    Empty if the truth is none of them.
+    Empty if the truth is none of them. A truth that stands there word for word is that option, also
+    where it looks like a letter: of the options O, A, B and AB the truth "A" is no option "O".
     """
     if not case.options:
         return ()
     extra = case.truth.extra
     if isinstance(extra, dict) and "right" in extra:  # a question set's `Answer`
         return tuple(option for option in case.options if option in extra["right"])
-    return chosen(case.truth.diagnosis, case.options)
+    own = _exact(case.truth.diagnosis)
+    literal = tuple(option for option in case.options if _exact(option) == own)
+    return literal or chosen(case.truth.diagnosis, case.options)
 
 
 class OptionJudge:
     """A `Judge` of questions with options: right is exactly the true set.
 
-    Partly right is another choice that shares an option with it. `judge` decides a case without
-    options, and a case whose truth is none of its options.
+    Partly right is another choice that shares an option with it. Options with one text are one
+    option. `judge` decides a case without options, and a case whose truth is none of its options.
     """
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
 
     async def same(self, answer: str, case: Case) -> bool:
-        true = right(case)
-        return (
-            chosen(answer, case.options) == true if true else await self._judge.same(answer, case)
-        )
+        if not (true := {*right(case)}):
+            return await self._judge.same(answer, case)
+        return {*chosen(answer, case.options)} == true
 
     async def grade(self, answer: str, case: Case) -> float:
-        true = right(case)
-        if not true:
+        if not (true := {*right(case)}):
             return await self._judge.grade(answer, case)
-        found = chosen(answer, case.options)
-        return 1.0 if found == true else 0.5 * bool(set(found) & set(true))
+        found = {*chosen(answer, case.options)}
+        return 1.0 if found == true else 0.5 * bool(found & true)
