@@ -44,6 +44,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from workup.cases import open_source
+from workup.cases.datasets import mimiccdm
 from workup.cases.findings import kind_of, parted, sentences
 from workup.cases.look import show
 from workup.cases.publications import excluded, publications, unpublished
@@ -130,6 +131,8 @@ def check_source(source: Source) -> None:
         (" \n--\n. ", []),
         ("-2.8 at the hip\n+ 1 cm\n-.5 now", ["-2.8 at the hip", "1 cm -.5 now"]),
         ("Neck: +JVD\n-fever\n•cough\n* rash", ["Neck: +JVD", "-fever", "cough", "rash"]),
+        ("ROS:\n+ cough\n- fever\n(-) rash", ["ROS:", "+ cough", "- fever", "(-) rash"]),
+        ("- fever\n- cough", ["fever", "cough"]),
     ],
 )
 def test_sentences(text: str, expected: list[str]) -> None:
@@ -811,6 +814,22 @@ def test_an_archive_that_is_cut_is_refused_and_not_kept(tmp_path: Path, cache: P
 # MIMIC-CDM ----------------------------------------------------------------------------------------
 
 
+def test_a_history_keeps_what_its_headings_deny() -> None:
+    text = (
+        "HPI: A man comes with belly pain.\nDenies: fever, chills. He smokes.\n"
+        "Family History:\n- diabetes\n- asthma\nNegative for:\n- rash\n\nROS:"
+    )
+    assert list(mimiccdm._history(text)) == [
+        ("History of present illness", "A man comes with belly pain."),
+        ("Denies", "Denies: fever, chills."),
+        ("History of present illness", "He smokes."),
+        ("Family History", "Family History: diabetes"),
+        ("Family History", "Family History: asthma"),
+        ("Negative for", "Negative for: rash"),
+    ]
+    assert list(mimiccdm._history("HPI:")) == [], "a heading alone is no history"
+
+
 def test_an_admission_of_cdm_by_hand(tmp_path: Path) -> None:
     source = open_source(f"mimiccdm:{cdm(tmp_path / 'c')}#all")
     check_source(source)
@@ -819,9 +838,9 @@ def test_an_admission_of_cdm_by_hand(tmp_path: Path) -> None:
     assert case.presentation == "A ___ year old man comes with belly pain since yesterday."
     assert [(f.kind.value, f.item, f.text) for f in case.truth.facts] == [
         ("ask", "History of present illness", f"He had {WITHHELD} before."),
-        ("ask", "Past Medical History", "Gallstones."),
-        ("ask", "Past Medical History", "Hypertension."),
-        ("ask", "Social History", "Drinks."),
+        ("ask", "Past Medical History", "Past Medical History: Gallstones."),
+        ("ask", "Past Medical History", "Past Medical History: Hypertension."),
+        ("ask", "Social History", "Social History: Drinks."),
         ("examine", "Physical examination, VS", "VS: 37.5, 90."),
         ("examine", "Physical examination, Abd", "Abd: Soft."),
         ("examine", "Physical examination, Abd", f"Tender on the right, as in {WITHHELD}."),

@@ -67,7 +67,10 @@ _JOINT = re.compile(r"[\s.+-]+")
 _NEGATIVE = re.compile(
     r"\b(?:negative|neg|absent|non-?reactive|unremarkable|undetected|retained|intact|wild[ -]?type"
     r"|(?:not|no|without) (?:\w+ ){0,2}(?:detected|demonstrated|seen|identified|found|expressed"
-    r"|staining|expression|signal|amplification|rearrangement|mutation|loss))\b"
+    r"|staining|expression|signal|amplification|rearrangement|mutation|loss|positive|present"
+    r"|reactive|amplified|mutated|rearranged|lost)"
+    r"|(?:non|un)-?(?:amplified|mutated|rearranged)"
+    r"|(?:detected|present|reactive|amplified|mutated|rearranged|expression|lost|loss)\W{1,3}no)\b"
     r"|阴性|未见|未检出|缺如|[(（][-−–][)）]|(?:^|(?<=[\w\s:：]))[-−–]\W*$",
     re.IGNORECASE,
 )

@@ -21,10 +21,13 @@ _FILLERS = (
 )
 _EMPTY = frozenset(_FILLERS.split())
 _WORD = re.compile(r"[a-z0-9]+(?:\.[0-9]+)?")
-# A minus or plus before a number or word is a sign: "-2.8", "+JVD". Before a blank it marks a list.
+# A minus or plus before a number or word is a sign: "-2.8", "+JVD". Before a blank it marks a list,
+# but in a text whose lists have both: there "+ cough" is present and "- fever" is not.
 _MARK = re.compile(r"(?:[*•#]+|[-+*•#]+(?=\s|$)|\d{1,2}[.)](?=\s))\s*")
+_UNSIGNED = re.compile(r"(?:[*•#]+|\d{1,2}[.)](?=\s))\s*")
+_SIGNS = tuple(re.compile(rf"(?m)^\s*\{sign}\s+\w") for sign in "+-")
 # what begins a paragraph of its own: a heading, and a word with a sign, as in a list
-_HEADING = re.compile(r"[A-Z][A-Za-z /&()-]{0,40}:|[-+]++(?!\.?\d)")
+_HEADING = re.compile(r"[A-Z][A-Za-z /&()-]{0,40}:|[-+]++(?!\.?\d)|\([-+]\)")
 _END = re.compile(r"(?<=[.!?]) (?=[A-Z0-9\"“(\[_])")
 # a full stop after an initial, one of these words or the number of a list does not end a sentence
 _ABBREVIATED = re.compile(r"(?<!\w)(?:[A-Z]|Dr|Mr|Mrs|Ms|St|vs|Vs|No|approx|e\.g|i\.e|cf)\.$")
@@ -74,8 +77,9 @@ def sentences(text: str) -> list[str]:
 def _paragraphs(text: str) -> Iterator[str]:
     """Text between blank lines, list marks and headings, on one line each."""
     held: list[str] = []
+    signed = all(sign.search(text) for sign in _SIGNS)
     for line in map(str.strip, text.splitlines()):
-        mark = _MARK.match(line)
+        mark = (_UNSIGNED if signed else _MARK).match(line)
         if held and (not line or mark or _HEADING.match(line)):
             yield " ".join(held)
             held = []

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import inspect
 import sqlite3
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -19,9 +21,11 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
+from workup.cases import findings
 from workup.cases.files import Raw, raw_lines, reading
 from workup.cases.pieces import csv_records
 from workup.cases.rows import RowErrors
+from workup.core import leaks
 from workup.core.disk import users_cache, whole_file
 from workup.core.errors import CaseError, UserError
 
@@ -189,15 +193,18 @@ def indexed(
 ) -> TableIndex:
     """The index of `files`, made by `schema` and `fill` unless it exists already.
 
-    Files count as unchanged while path, size and modification time are. The index holds the rows
-    that were left out; they are reported to `errors` whether it is new or not. Raises what `fill`
-    raises, and UserError if the cache cannot be written; then nothing is left behind.
+    Files count as unchanged while path, size and modification time are. The index is made anew as
+    well when the code that reads them has changed: it holds sentences and names withheld. It holds
+    the rows that were left out; they are reported to `errors` whether it is new or not. Raises what
+    `fill` raises, and UserError if the cache cannot be written; then nothing is left behind.
     """
     seen = [
         (name, str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns)
         for name, path in sorted(files.items())
     ]
-    stamp = hashlib.blake2b(repr((_ABOUT, schema, seen)).encode()).hexdigest()
+    own = (sys.modules[name] for name in (__name__, fill.__module__))
+    code = [inspect.getsource(module) for module in (*own, findings, leaks)]
+    stamp = hashlib.blake2b(repr((_ABOUT, schema, code, seen)).encode()).hexdigest()
     folder = _private(users_cache() / "tables")
     place = hashlib.blake2b(
         "\n".join(sorted(str(path.resolve()) for path in files.values())).encode(), digest_size=10

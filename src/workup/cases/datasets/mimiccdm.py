@@ -60,6 +60,9 @@ CREATE TABLE counts (what TEXT PRIMARY KEY, n INTEGER);
 _Found = tuple[str, str, Kind]  # item, text, how it is obtained
 _OPENING = 500  # characters of the history that may open an encounter
 _HEADING = re.compile(r"([A-Z][A-Za-z /&-]{1,40}):\s*")
+_DENIES = re.compile(r"den(?:ies|ied)|neg(?:ative)?\b|no\b|not\b|without|absent", re.IGNORECASE)
+_HISTORY = "History of present illness"
+_OF_ALL = (_HISTORY, _HISTORY.title(), _HISTORY.upper(), "History of Present Illness", "HPI")
 # a note says whose it is: subject, kind of note, number
 _NOTE = re.compile(r"(\d{1,12})-[A-Z]{2}-\d{1,6}")
 
@@ -190,7 +193,7 @@ class _AdmissionReader:
             self.counts["ungrouped"] += 1
             return
         self.known[hadm] = 0
-        if not sentences(row.text("hpi")):
+        if next(_history(row.text("hpi")), None) is None:
             self.silent.add(hadm)
         values = (hadm, len(self.known), groups[hadm], self._masked(hadm, row.text("hpi")))
         self.database.execute(
@@ -339,12 +342,18 @@ def _case(index: TableIndex, hadm: int) -> Case:
 
 
 def _history(text: str) -> Iterator[tuple[str, str]]:
-    """Sentences with the heading above them; a heading alone on its line is no sentence."""
-    item = "History of present illness"
+    """(item, sentence): a sentence has its heading, without which "Denies: fever" is a fever.
+
+    A heading holds up to the next one; one that denies, for its own sentence alone. A heading alone
+    is no sentence.
+    """
+    above = ""
     for sentence in sentences(text):
         heading = _HEADING.match(sentence)
-        if heading and heading.end() <= len(sentence) and len(heading[1].split()) <= 5:
-            item = heading[1].strip()
-            sentence = sentence[heading.end() :].strip()
-        if sentence:
-            yield item, sentence
+        if heading and len(heading[1].split()) <= 5:
+            own, rest = heading[1].strip(), sentence[heading.end() :]
+            above = "" if own in _OF_ALL or (_DENIES.match(own) and rest) else own
+            if rest:
+                yield (_HISTORY, rest) if own in _OF_ALL else (own, sentence)
+        else:
+            yield (above, f"{above}: {sentence}") if above else (_HISTORY, sentence)

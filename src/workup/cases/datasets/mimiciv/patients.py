@@ -6,7 +6,7 @@ The rest is hidden, to be asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from workup.cases.datasets.mimiciv.cohort import OUTCOME, TASKS, Stay, stays_of, until
@@ -47,9 +47,9 @@ class Chart:
         shown = self._half(labs, hadm)
         beginning = _beginning(notes)
         given = (*shown, *beginning)
-        hidden = tuple(
-            fact for fact in (*self._history(stays, place), *labs, *notes) if fact not in given
-        )
+        others = (*self._history(stays, place), *labs, *map(_headed, notes))
+        known = {fact.id for fact in given}
+        hidden = tuple(fact for fact in others if fact.id not in known)
         presentation = "\n".join(
             [self._person(stay, place), *(fact.text for fact in shown), *_under_headings(beginning)]
         )
@@ -152,6 +152,12 @@ def _beginning(notes: Sequence[Fact]) -> list[Fact]:
             break
         chosen.append(fact)
     return chosen
+
+
+def _headed(fact: Fact) -> Fact:
+    """A sentence of a note with its section, without which a mother's cancer is the patient's."""
+    own = fact.item == "History of present illness"
+    return fact if own else replace(fact, text=f"{fact.item}: {fact.text}")
 
 
 def _under_headings(facts: Sequence[Fact]) -> list[str]:
