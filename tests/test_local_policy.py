@@ -203,6 +203,45 @@ def test_greedy_is_generate(name: str) -> None:
         assert list(completion.tokens) == theirs.tolist()
 
 
+class Forcing:
+    """A constraint that allows everything and, behind the second drawn token, forces some."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens, self.drawn = tokens, 0
+
+    def begin(self) -> Sequence[int]:
+        return ()
+
+    def allowed(self) -> torch.Tensor:
+        return torch.ones(40, dtype=torch.bool)
+
+    def take(self, token: int) -> Sequence[int]:
+        self.drawn += 1
+        return self.tokens if self.drawn == 2 else ()
+
+    @property
+    def done(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("join", [1, 16])
+@pytest.mark.parametrize("count", [1, 3, 16, 20])
+def test_forced_tokens_are_computed_once_and_in_their_places(join: int, count: int) -> None:
+    """Whether a pass takes them along with others or they have one of their own."""
+    made = policy()
+    made.passes.join = join  # type: ignore[misc]
+    forced, prompt = [3 + k % 30 for k in range(count)], list(range(3, 23))
+    (said,) = together(
+        made.sample(prompt, Sampling(max_tokens=count + 8, temperature=0.0), Forcing(forced))
+    )
+    assert list(said.tokens[2 : 2 + count]) == forced
+    logits = made.model(input_ids=torch.tensor([[*prompt, *said.tokens]])).logits[0]
+    for place in (0, 1, *range(2 + count, count + 8)):
+        at = logits[len(prompt) + place - 1].log_softmax(-1)
+        assert said.tokens[place] == int(at.argmax())
+        assert said.logprobs[place] == pytest.approx(float(at.max()), abs=1e-5)
+
+
 def test_greedy_log_probabilities_are_of_the_untempered_model() -> None:
     made = policy()
     told = together(encounter(made, 0, temperature=0.0))[0]

@@ -125,6 +125,11 @@ class Generation:
         """The tokens whose keys and values the slot holds."""
         return (*self.prompt, *self.tokens)[: self.held]
 
+    @property
+    def missing(self) -> list[int]:
+        """The others: of the prompt, or what was drawn and forced since the last pass."""
+        return [*self.prompt, *self.tokens][self.held :]
+
 
 class LocalPolicy(ChatTokens):
     """Implements `Policy` on a transformers causal language model.
@@ -224,7 +229,7 @@ class LocalPolicy(ChatTokens):
         found = []
         for request in long:
             request.held = self.slots.share(request.slot, request.held, request.blocks)
-            request.pending = [*request.prompt[request.held :], *request.tokens]
+            request.pending = request.missing
             missing = request.blocks[request.held // BLOCK :]
             if not missing or missing[0] not in computing:
                 computing.update(missing)
@@ -241,7 +246,7 @@ class LocalPolicy(ChatTokens):
     def _admit(self, request: Generation) -> None:
         self.slots.reserve(min(len(self.active), self.max_batch), 0)
         request.slot, request.held = self.slots.claim(request.prompt, self.max_batch)
-        request.pending = [*request.prompt[request.held :], *request.tokens]
+        request.pending = request.missing
         # The last token is computed in any case: its logits are needed.
         request.blocks = blocks_of(request.prompt[:-1])
 
