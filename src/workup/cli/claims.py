@@ -79,15 +79,12 @@ def claims(
         deciding.foretell()
         return
     try:
-        found = deciding.run()
+        deciding.run().show(console)
     except KeyboardInterrupt:
         console.print(f"stopped; the same command goes on ({folder})", markup=False)
         raise
-    found.show(console)
-    if deciding.queue.short:
-        left = f"the budget is over; the same command goes on ({folder})"
-        console.print(left, soft_wrap=True, markup=False)
-    console.print(f"page  {folder / 'claims.html'}", soft_wrap=True, markup=False)
+    over = f"the budget is over; the same command goes on ({folder})\n" * deciding.queue.short
+    console.print(f"{over}page  {folder / 'claims.html'}", soft_wrap=True, markup=False)
 
 
 def _settings(words: list[str] | tuple[str, ...]) -> list[str]:

@@ -207,11 +207,6 @@ def normalise(name: str) -> str:
     return _of_name(name) if len(name) <= _NAME else _normal(name)
 
 
-@lru_cache(maxsize=4_096)  # the same few names are compared in every episode
-def _of_name(name: str) -> str:
-    return _normal(name)
-
-
 def _normal(name: str) -> str:
     seen = _settled(_UNSEEN.sub("", _APOSTROPHES.sub("", name)))
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", seen).lower())
@@ -219,6 +214,9 @@ def _normal(name: str) -> str:
     text = _HYPHEN.sub(" ", _LEADING.sub("0.", _POINT.sub(" ", text)))
     text = unicodedata.normalize("NFKC", _PUNCTUATION.sub(_blank, text))
     return _ARTICLES.sub("", " ".join(text.split()))
+
+
+_of_name = lru_cache(maxsize=4_096)(_normal)  # the same few names are compared in every episode
 
 
 def _settled(text: str) -> str:

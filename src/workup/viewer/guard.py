@@ -111,7 +111,10 @@ class Gate:
             answer = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
             answer.set_cookie(self.cookie, given[0], httponly=True, samesite="lax", path="/")
             return answer
-        if (reader := self.reader(_cookies(scope).get(self.cookie, ""))) is not None:
+        # Ours is a token, so that its value is not quoted. Of two of one name the first counts.
+        pairs = (each.partition("=") for each in _headers(scope).get("cookie", "").split(";"))
+        ours = (value.strip() for name, _, value in pairs if name.strip() == self.cookie)
+        if (reader := self.reader(next(ours, ""))) is not None:
             scope[READER] = reader
             return None
         said = "this page needs the link that `workup view` printed, with its token\n"
@@ -120,12 +123,6 @@ class Gate:
 
 def _headers(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-
-
-def _cookies(scope: Scope) -> Mapping[str, str]:
-    """The cookies by name. Ours is a token, so that no value is quoted; of two the first counts."""
-    pairs = (pair.partition("=") for pair in _headers(scope).get("cookie", "").split(";"))
-    return {name.strip(): value.strip() for name, _, value in reversed([*pairs])}
 
 
 def _armoured(send: Send) -> Callable[[Message], Awaitable[None]]:

@@ -192,8 +192,8 @@ class Plan(Frame):
     def _idle(self) -> Iterator[str]:
         """Which settings of a warm start change nothing, since there is none."""
         s = self.settings
-        usual = Settings(method=s.method, policy=s.policy)
-        named = ["sft.…"] if s.sft != usual.sft else []
+        usual = Settings(method=s.method).sft if self.policy.is_tiny else type(s.sft)()
+        named = ["sft.…"] if s.sft != usual else []
         named += ["warm_start=true"] if s.warm_start else []
         if self.warms or not named:
             return

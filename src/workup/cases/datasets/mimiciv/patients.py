@@ -18,6 +18,7 @@ from workup.core.case import Case, Fact, Kind, Truth
 
 _BEGINNING = 500  # characters of the note that open the encounter (ProMed C.1)
 _OLDEST = 91  # stands for everybody over 89
+_OWN = "History of present illness"
 _KINDS = {
     "physical exam": Kind.EXAMINATION,
     "exam at discharge": Kind.EXAMINATION,
@@ -47,7 +48,12 @@ class Chart:
         shown = self._half(labs, hadm)
         beginning = _beginning(notes)
         given = (*shown, *beginning)
-        others = (*self._history(stays, place), *labs, *map(_headed, notes))
+        # Without its section a mother's cancer would be the patient's.
+        headed = (
+            each if each.item == _OWN else replace(each, text=f"{each.item}: {each.text}")
+            for each in notes
+        )
+        others = (*self._history(stays, place), *labs, *headed)
         known = {fact.id for fact in given}
         hidden = tuple(fact for fact in others if fact.id not in known)
         presentation = "\n".join(
@@ -152,12 +158,6 @@ def _beginning(notes: Sequence[Fact]) -> list[Fact]:
             break
         chosen.append(fact)
     return chosen
-
-
-def _headed(fact: Fact) -> Fact:
-    """A sentence of a note with its section, without which a mother's cancer is the patient's."""
-    own = fact.item == "History of present illness"
-    return fact if own else replace(fact, text=f"{fact.item}: {fact.text}")
 
 
 def _under_headings(facts: Sequence[Fact]) -> list[str]:
