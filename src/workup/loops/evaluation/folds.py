@@ -55,7 +55,7 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
     config = {
         **{"kind": "evaluation", "account": account, "anchors": list(first.anchors)},
         **{"notes": [*noted, told(played)], "parts": splits},
-        "encounter": loop.encounter(settings, policy).name,
+        "encounter": loop.encounter(first.settings, first.policy).name,
         **first.asked(settings),
         **{"split": None, "folds": len(splits)},
     }
