@@ -30,7 +30,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -299,7 +299,7 @@ def _typed(commands: Mapping[str, str]) -> tuple[str, dict[str, tuple[str, str]]
     Own words stand last, as in the commands: the last word for a setting counts.
     """
     split = {arm: shlex.split(typed) for arm, typed in commands.items()}
-    settings = {arm: list(_settings(each[3:])) for arm, each in split.items()}
+    settings = {arm: list(claims.settings_in(each[3:])) for arm, each in split.items()}
     first = next(iter(commands))
     common = [each for each in settings[first] if all(each in own for own in settings.values())]
     own = {
@@ -307,13 +307,6 @@ def _typed(commands: Mapping[str, str]) -> tuple[str, dict[str, tuple[str, str]]
         for arm, every in settings.items()
     }
     return f"{shlex.join(split[first][:2])} METHOD {_joined(common)} WORDS", own
-
-
-def _settings(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Each setting's words: two of an option with its value, else one."""
-    rest = iter(words)
-    for word in rest:
-        yield (word, next(rest)) if word.startswith("--") else (word,)
 
 
 def _joined(settings: Iterable[tuple[str, ...]]) -> str:

@@ -23,8 +23,8 @@ _EMPTY = frozenset(_FILLERS.split())
 _WORD = re.compile(r"[a-z0-9]+(?:\.[0-9]+)?")
 # A minus or plus before a number or word is a sign: "-2.8", "+JVD". Before a blank it marks a list,
 # but in a text whose lists have both: there "+ cough" is present and "- fever" is not.
-_MARK = re.compile(r"(?:[*•#]+|[-+*•#]+(?=\s|$)|\d{1,2}[.)](?=\s))\s*")
-_UNSIGNED = re.compile(r"(?:[*•#]+|\d{1,2}[.)](?=\s))\s*")
+_PLAIN = r"[*•#]+|\d{1,2}[.)](?=\s)"
+_UNSIGNED, _MARK = (re.compile(rf"(?:{_PLAIN}{more})\s*") for more in ("", r"|[-+*•#]+(?=\s|$)"))
 _SIGNS = tuple(re.compile(rf"(?m)^\s*\{sign}\s+\w") for sign in "+-")
 # what begins a paragraph of its own: a heading, and a word with a sign, as in a list
 _HEADING = re.compile(r"[A-Z][A-Za-z /&()-]{0,40}:|[-+]++(?!\.?\d)|\([-+]\)")

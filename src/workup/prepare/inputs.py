@@ -98,15 +98,15 @@ def _folder(name: str, folder: Path, errors: RowErrors) -> Source:
             f"{folder} holds no .txt file; a folder of reports has one text file per report."
         )
 
-    def read(file: Path) -> Case:
-        return _report(file.stem, _text(file), file)
+    def read(file: Path) -> None:
+        _refuse_unfit(_report(file.stem, _text(file)), file)
 
     sound = [file for file, _ in errors.read(files, read)]
     if not sound:
         raise errors.nothing(UserError(f"{folder} holds no report."))
 
     def make(i: int) -> Case:
-        return read(sound[i])
+        return _report(sound[i].stem, _text(sound[i]))
 
     return Source(name, (), Lazy(len(sound), make), notes=errors.notes(name, listed=False))
 
@@ -135,13 +135,13 @@ def _lines(name: str, path: Path, errors: RowErrors) -> Source:
         nonlocal restricted
         restricted |= row.get("restricted") is True  # even where the line is no report
         report = checked(ReportLine, row, file=path, line=line)
-        _report(report.id, report.text, path, line)
+        _refuse_unfit(_report(report.id, report.text), path, line)
         errors.once(report.id, file=path, line=line)
         return report
 
     def make(row: dict[str, Any], _: int) -> Case:
         report = checked(ReportLine, row, file=path)
-        return _report(report.id, report.text, path)
+        return _report(report.id, report.text)
 
     for line, report in file.read(errors, read):
         file.keep(line, report.id)
@@ -151,11 +151,13 @@ def _lines(name: str, path: Path, errors: RowErrors) -> Source:
     return Source(name, (), file.cases(make)[1], notes=notes, restricted=restricted)
 
 
-def _report(id: str, text: str, file: Path, line: int | None = None) -> Case:
-    """The report as a case. Raises CaseError for one that no line of the format holds."""
-    case = Case(id, "", Truth("", record=text))
+def _report(id: str, text: str) -> Case:
+    return Case(id, "", Truth("", record=text))
+
+
+def _refuse_unfit(report: Case, file: Path, line: int | None = None) -> None:
+    """Raises CaseError for a report that no line of the format holds."""
     try:
-        jsonl.line_of(case, restricted=True)
+        jsonl.line_of(report, restricted=True)
     except UserError as error:
         raise CaseError(str(error), file=file, line=line) from error
-    return case

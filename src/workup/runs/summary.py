@@ -38,11 +38,11 @@ def summarise(
     """Computes summary.json from the run's episodes, writes it, and returns it.
 
     `steps` and `seconds` are the whole run's, over all stages; an evaluation does not know how long
-    it had taken when it was interrupted. `calls` is what models in supporting
-    roles were asked and cost; `speed` how many episodes a second each doctor played; `stopped` how
-    accurate anchors are after each question (`workup.loops.evaluation.stopped`); `stopping` by
-    which rule a policy stopped (`workup.loops.evaluation.stopping`). The run's notes, such as a
-    warning that the policy judges itself, are taken over from its configuration.
+    it had taken when it was interrupted. `calls` is what models in supporting roles were asked and
+    cost; `speed` how many episodes a second each doctor played; `stopped` how accurate anchors are
+    after each question (`workup.loops.evaluation.stopped`); `stopping` by which rule a policy
+    stopped (`workup.loops.evaluation.stopping`). The run's notes, such as a warning that the policy
+    judges itself, are taken over from its configuration.
     """
     head = {
         "name": run.name,

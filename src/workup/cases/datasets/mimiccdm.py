@@ -62,7 +62,7 @@ _OPENING = 500  # characters of the history that may open an encounter
 _HEADING = re.compile(r"([A-Z][A-Za-z /&-]{1,40}):\s*")
 _DENIES = re.compile(r"den(?:ies|ied)|neg(?:ative)?\b|no\b|not\b|without|absent", re.IGNORECASE)
 _HISTORY = "History of present illness"
-_OF_ALL = (_HISTORY, _HISTORY.title(), _HISTORY.upper(), "History of Present Illness", "HPI")
+_OF_ALL = (_HISTORY.lower(), "hpi")
 # a note says whose it is: subject, kind of note, number
 _NOTE = re.compile(r"(\d{1,12})-[A-Z]{2}-\d{1,6}")
 
@@ -352,8 +352,9 @@ def _history(text: str) -> Iterator[tuple[str, str]]:
         heading = _HEADING.match(sentence)
         if heading and len(heading[1].split()) <= 5:
             own, rest = heading[1].strip(), sentence[heading.end() :]
-            above = "" if own in _OF_ALL or (_DENIES.match(own) and rest) else own
+            of_all = own.lower() in _OF_ALL
+            above = "" if of_all or (_DENIES.match(own) and rest) else own
             if rest:
-                yield (_HISTORY, rest) if own in _OF_ALL else (own, sentence)
+                yield (_HISTORY, rest) if of_all else (own, sentence)
         else:
             yield (above, f"{above}: {sentence}") if above else (_HISTORY, sentence)

@@ -36,14 +36,13 @@ def curves(run: Run, source: Source, environment: Environment) -> dict[str, Curv
     if reader is None:
         return {}
     evaluated = run.doctors()
-    found = {
-        label: _curve(run, label, reader)
+    return {
+        label: curve
         for label, doctor in environment.about.anchors(source, run.seed).items()
         if isinstance(doctor, GreedyDoctor | RandomDoctor) and label in evaluated
         # The reader's posterior is not that of a doctor with another channel (credulous greedy).
-        if doctor.channel is reader.channel
+        if doctor.channel is reader.channel and (curve := _curve(run, label, reader))
     }
-    return {label: curve for label, curve in found.items() if curve}
 
 
 def _curve(run: Run, label: str, reader: BayesDiagnoser) -> Curve:

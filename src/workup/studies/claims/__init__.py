@@ -297,11 +297,22 @@ def meaning(words: Sequence[str]) -> tuple[str, Mapping[str, str]]:
     ('craft', {'--cases': 'clinic:s', 'steps': '0'})
     """
     method, *rest = words
-    found, left = {}, iter(rest)
-    for word in left:
-        key, _, value = (word, "", next(left, "")) if word[:2] == "--" else word.partition("=")
-        found[key] = value
+    found = {}
+    for word, *value in settings_in(rest):
+        key, _, behind = word.partition("=")
+        found[key] = value[0] if value else behind
     return method, found
+
+
+def settings_in(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Each setting's words: two of an option with its value, else one.
+
+    >>> list(settings_in(["--cases", "clinic:s", "steps=9"]))
+    [('--cases', 'clinic:s'), ('steps=9',)]
+    """
+    left = iter(words)
+    for word in left:
+        yield (word, next(left, "")) if word[:2] == "--" else (word,)
 
 
 def names() -> list[str]:
