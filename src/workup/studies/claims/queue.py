@@ -93,7 +93,7 @@ class ClaimRun:
         return (self.verb, *self.words, "--out", str(self.out))
 
     def why(self, said_before: int = 0) -> str:
-        """The last line that a failed run said, behind the first `said_before` bytes of its log."""
+        """The last line with words that a failed run said, after `said_before` bytes of its log."""
         told = self.log.read_bytes()[said_before:].decode("utf-8", errors="replace")
         lines = told.splitlines()
         return next((line for line in reversed(lines) if line.strip()), "it said nothing")
@@ -147,10 +147,11 @@ class _Started(NamedTuple):
 class Queue:
     """Starts jobs as they come, `workers` at once, and tells of each that has ended.
 
-    `budget` is in seconds, None for no end: no run is begun that would not end within it, as far as
-    the mean of those that have ended tells, and what runs is stopped when it is over. `failed` has
-    the reason of every job that failed, `took` the seconds by the clock of every other one that
-    ended here, evaluations included. `short` says whether the time was too short for some job.
+    `budget` is in seconds; None is no end. A run is begun only if it would end within the budget,
+    going by the mean of those that have ended here; before the first has ended nothing is known,
+    and any is begun. What still runs when the budget is over is stopped. `failed` has the reason of
+    every job that failed. `took` has the seconds by the clock of the jobs that ended well, of a
+    resumed one since it was resumed. `short` says whether the time was too short for some job.
     """
 
     workers: int
@@ -168,7 +169,7 @@ class Queue:
     def run(self, jobs: Sequence[ClaimRun], told: Callable[[ClaimRun], object]) -> None:
         """Runs those `jobs` that have neither ended nor failed, each once, while there is time.
 
-        `told` is called with each whose process is over, also where it failed.
+        `told` is called with each whose process ended by itself, also where it failed.
 
         The end of the budget stops the processes, which keep what they have. So does an
         interruption, which goes on to the caller.
@@ -206,7 +207,7 @@ class Queue:
         return self.budget is None or self.spent + self.length <= self.budget
 
     def following(self, left: Sequence[ClaimRun]) -> int:
-        """The first job that has no kin among the running ones, else the first."""
+        """The place of the first job that has no kin among the running ones, else 0."""
         busy = {job.kin for job in self._running}
         return next((place for place, job in enumerate(left) if job.kin not in busy), 0)
 
