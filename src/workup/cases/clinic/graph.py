@@ -220,11 +220,14 @@ def statement(triple: Triple, wording: int = 0) -> str:
 def stated(text: str) -> tuple[str, ...]:
     """The statements that a text makes, each once, in its own words and without full stops."""
     own: list[str] = []
+    lowered = text.lower()
+    if len(lowered) != len(text):  # a few letters are two in lower case
+        text = lowered
     for triple in read_triples(text):
         # In the text's own letter case: a renamed clinic's names are capitalised there.
-        said = (re.search(re.escape(each), text, re.IGNORECASE) for each in _wordings(triple))
-        if first := next(filter(None, said), None):
-            own.append(first[0])
+        said = ((lowered.find(each.lower()), len(each)) for each in _wordings(triple))
+        if first := next((found for found in said if found[0] >= 0), None):
+            own.append(text[first[0] : sum(first)])
     return tuple(own)
 
 

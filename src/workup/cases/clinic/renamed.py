@@ -191,8 +191,8 @@ def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
     # With links the findings are listed under the disease's picture, which then has to be read too.
     return {
         names[mark]: (mark,)
-        for mark in names
-        if mark.startswith(DISEASE) and {mark, picture(mark)} & names.keys() <= wanted
+        for mark in _marks_of(tuple(names), DISEASE)
+        if mark in wanted and ((seen := picture(mark)) not in names or seen in wanted)
     }
 
 
@@ -215,7 +215,7 @@ class RenamedKnowledge:
     def __init__(self, masked: TabularKnowledge, names: Sequence[str]) -> None:
         """`masked` is the clinic's knowledge, whose diagnoses are marks."""
         self._masked, self._names = masked, tuple(names)
-        self._known = frozenset(names)
+        self._known = {name: place for place, name in enumerate(self._names)}
         # The ideal searcher tries about fifty queries for a patient, whose findings stay the same.
         self._chances = lru_cache(maxsize=256)(
             lambda findings: tuple(masked.posterior(dict(findings)))
@@ -235,7 +235,10 @@ class RenamedKnowledge:
         chance = dict(zip(self._masked.diagnoses, chances, strict=True))
         meant = {name: chance.pop(mark) for name, mark in known.items()}
         other = sum(chance.values()) / max(len(self._names) - len(meant), 1)
-        return [meant.get(name, other) for name in self._names]
+        every = [other] * len(self._names)
+        for name, own in meant.items():
+            every[self._known[name]] = own
+        return every
 
     def gains(self, evidence: Evidence, items: Sequence[str]) -> list[float]:
         """What each item's answer tells about the name, in nats; 0 while no name is known.

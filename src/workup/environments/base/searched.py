@@ -135,9 +135,9 @@ class Searched(Encounter):
 
         Example: with `told` "history", an item of the history without a finding is normal.
         """
-        normal: Evidence = {
-            item.name: () for item in self.record.items.values() if item.kind in self.grammar.kinds
-        }
+        kinds = self.grammar.kinds
+        items = self.record.items.values()
+        normal: Evidence = {item.name: () for item in items if item.kind in kinds}
         return normal | evidence_of((*case.given, *self.grammar.facts(case)))
 
     @property

@@ -24,6 +24,7 @@ from workup.environments.base.queries import (
 from workup.environments.base.searching import SEARCH, SEPARATOR, SearchGrammar
 
 _EQUAL = 1e-9  # probabilities this near are equal
+_TRIALS = 4096  # answers that are kept: before its next search it tries the same queries again
 
 
 class Searchable(Protocol):
@@ -113,6 +114,10 @@ class IdealSearcher(_Searcher):
     name, b that of the best one if each disease whose findings it read had a known name.
     """
 
+    def __init__(self, source: Source, knowledge: Knowledge, world: Searchable) -> None:
+        super().__init__(source, knowledge, world)
+        self._answers: dict[tuple[str, str], Turn] = {}
+
     async def act(
         self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
     ) -> Act:
@@ -140,10 +145,14 @@ class IdealSearcher(_Searcher):
         yield from self.links_read(case, past)
 
     async def _tried(self, case: Case, past: Sequence[Turn], query: str) -> Sequence[Turn]:
-        text = self.world.write(SEARCH, query)
-        action = self.world.read(text)
-        observation = await self.world.answer(case, (), action)
-        return (*past, Turn((), Completion(text), action, observation))
+        if (turn := self._answers.get((case.id, query))) is None:
+            text = self.world.write(SEARCH, query)
+            action = self.world.read(text)
+            turn = Turn((), Completion(text), action, await self.world.answer(case, (), action))
+            if len(self._answers) >= _TRIALS:
+                self._answers.clear()
+            self._answers[case.id, query] = turn
+        return (*past, turn)
 
     def _worth(self, case: Case, past: Sequence[Turn], left: int) -> float:
         """How sure it would be after `past`, with `left` searches after it."""
