@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counting_engine import ENGINES
+from counting_engine import ENGINES, Counting
 from far_sampler import POLICIES
 from safetensors.torch import load_file
 
@@ -46,7 +46,7 @@ def test_an_engine_that_counts_trains_through_the_real_loop(tmp_path: Path) -> N
     run = workup.train(
         "craft", cases="clinic:xs", out=tmp_path / "run", engine="counting_engine:engine", **SMALL
     )
-    (engine,) = ENGINES
+    engine = ENGINES[-1]
     batches = [("sft", step, 32) for step in range(1, 21)]
     assert engine.seen == [*batches, *(("grpo", step, 8) for step in (1, 2, 3))]
     logged = [(line["stage"], line["step"]) for line in run.metrics()]
@@ -56,6 +56,17 @@ def test_an_engine_that_counts_trains_through_the_real_loop(tmp_path: Path) -> N
     before = {name: value.clone() for name, value in engine.model.state_dict().items()}
     after = load_file(tmp_path / "run" / "policy" / "model.safetensors")
     assert all((before[name] == value).all() for name, value in after.items())
+
+
+def test_a_warm_start_that_goes_on_makes_no_demonstration_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Counting, "done", lambda engine, kind: 7 if kind == "sft" else 0)
+    workup.train(
+        "craft", cases="clinic:xs", out=tmp_path / "run", engine="counting_engine:engine", **SMALL
+    )
+    pieces = [made for kind, _, made in ENGINES[-1].seen if kind == "sft"]
+    assert pieces == [0] * 7 + [32] * 13
 
 
 @pytest.mark.long

@@ -149,7 +149,7 @@ def test_an_answer_cut_off_is_asked_for_again_and_only_its_beginning_is_shown() 
     outcome, bodies = asked([cut, '{"same": false}'])
     assert outcome == Verdict(same=False)
     assert len(bodies[1]["messages"][2]["content"]) == BEGUN
-    assert "cut off at 1024 tokens; be shorter" in bodies[1]["messages"][3]["content"]
+    assert "cut off before its end; be shorter" in bodies[1]["messages"][3]["content"]
     whole = json.dumps({"same": 3, "why": "x" * 2 * SHOWN})
     _, bodies = asked([whole, '{"same": false}'])
     assert bodies[1]["messages"][2]["content"] == whole[:SHOWN]

@@ -266,7 +266,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A model's answer, and its cost: tokens read and written; no cost if `cached` is True."""
+    """A model's answer, and its cost: tokens read and written.
+
+    It costs nothing if `cached` is True: it was kept before it was asked for.
+    """
 
     text: str
     prompt_tokens: int = 0

@@ -87,7 +87,7 @@ async def _attempts(
         if answer is not None and not problem:
             return answer, "", fresh
         if reply.truncated:
-            problem = f"it was cut off at {request.max_tokens} tokens; be shorter"
+            problem = "it was cut off before its end; be shorter"
         repair = (
             f"That is not usable: {problem}. Answer again with nothing but one JSON object of "
             f"this JSON Schema:\n{first.schema}"

@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from workup.core.case import Passage
+from workup.core.errors import RolloutError
 from workup.models.worker import computing
 from workup.retrieval import words
 from workup.retrieval.fusion import Find
@@ -115,6 +116,8 @@ class BatchedRetriever:
                 found = self._find(queries, k)
             else:
                 found = await _away(self._find, queries, k)
+            if len(found) != len(batch):
+                raise RolloutError(f"the library answered {len(found)} of {len(batch)} queries")
         except Exception as error:
             for asked in batch:
                 if not asked.answer.done():

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workup.core.case import Passage
 from workup.core.errors import UserError
@@ -42,7 +42,7 @@ def analyzer(language: str) -> TextAnalyzer:
     """Words in lower case, without accents, and without `language`'s stop words and endings.
 
     "none" keeps stop words and endings. Each Chinese character is a word of its own, in any
-    language.
+    language. Stop words are left out as their language writes them and without accents too.
     """
     import tantivy
 
@@ -50,12 +50,11 @@ def analyzer(language: str) -> TextAnalyzer:
         tantivy.Tokenizer.regex(r"\p{Han}|[\p{L}\p{N}--\p{Han}]+")
     )
     kept = tantivy.Filter
-    builder = (
-        builder.filter(kept.remove_long(100)).filter(kept.lowercase()).filter(kept.ascii_fold())
-    )
-    if language != "none":
-        builder = builder.filter(kept.stopword(language)).filter(kept.stemmer(language))
-    return builder.build()
+    builder = builder.filter(kept.remove_long(100)).filter(kept.lowercase())
+    if language == "none":
+        return builder.filter(kept.ascii_fold()).build()
+    builder = builder.filter(kept.stopword(language)).filter(kept.ascii_fold())
+    return builder.filter(kept.stopword(language)).filter(kept.stemmer(language)).build()
 
 
 def indexed(passage: Passage) -> str:
@@ -147,12 +146,25 @@ class Bm25:
             one = made.term_query(self._schema, "body", term, "freq")
             # A word that the query says several times counts as often.
             wanted.append((should, one if times == 1 else made.boost_query(one, times)))
-        hits = self._searcher.search(made.boolean_query(wanted), k, count=False).hits
+        hits = self._best(made.boolean_query(wanted), k)
         rows = self._searcher.fast_field_values("row", [address for _, address in hits])
         return sorted(
             ((int(row or 0), score) for row, (score, _) in zip(rows, hits, strict=True)),
             key=lambda hit: (-hit[1], hit[0]),
-        )
+        )[:k]
+
+    def _best(self, query: Query, k: int) -> list[Any]:
+        """Scores and addresses of the best `k`, and of all that score as the last of them.
+
+        Of equal scores tantivy gives those of its earlier segments, which need not be the earlier
+        rows. So more are asked for until one scores less.
+        """
+        most = k + 1
+        while True:
+            hits = self._searcher.search(query, most, count=False).hits
+            if len(hits) < most or hits[-1][0] < hits[k - 1][0]:
+                return list(hits)
+            most *= 2
 
 
 @contextmanager

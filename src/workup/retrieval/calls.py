@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -143,9 +144,12 @@ class Caller:
             raise RolloutError(
                 f"the library at {self.url} compresses its answers although asked not to"
             )
-        read = bytearray()
+        read, since = bytearray(), time.monotonic()
         for chunk in answer.iter_raw():
             read += chunk
+            # The client's own limit is for each piece: one byte a second would never end.
+            if time.monotonic() - since > self.timeout:
+                raise PassingError(f"its answer is not over after {self.timeout:g} s")
             if len(read) > (LARGEST if answer.is_success else REASON):
                 break
         if len(read) > LARGEST:

@@ -174,11 +174,11 @@ def _parquet(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
     size, number = file.stat().st_size, 0
     try:
         table = pq.ParquetFile(file)
-        columns = [
-            name
-            for name in table.schema_arrow.names
-            if name in {*fields.id, *fields.title, *fields.text}
-        ]
+        names = table.schema_arrow.names
+        columns = [name for name in names if name in {*fields.id, *fields.title, *fields.text}]
+        needed = [fields.text, *([fields.title] if fields.title != Fields().title else [])]
+        if any(not {*meant} & {*columns} for meant in needed):
+            columns = names  # the first row is refused, and the message names all that it has
         for batch in table.iter_batches(batch_size=READ_AT_ONCE, columns=columns):
             for row in batch.to_pylist():
                 number += 1

@@ -53,8 +53,12 @@ class OpenSearch:
         for query in queries:
             match = {"match": {"body": {"query": words.first(query, MOST_WORDS)}}}
             lines += [{}, {"size": k, "query": match, "_source": ["id", "title", "text"]}]
-        answers = self._send("_msearch", lines)["responses"]
-        return [_passages(answer) for answer in answers]
+        answer = self._send("_msearch", lines)
+        try:
+            told = zip(queries, answer["responses"], strict=True)
+            return [_passages(one) for _, one in told]
+        except (LookupError, TypeError, ValueError) as error:
+            raise self._strange("_msearch", error) from error
 
     def push(
         self,
@@ -105,9 +109,7 @@ class OpenSearch:
             answers = [item["index"] for item in self._send("_bulk", lines)["items"]]
             told = list(zip(list(rows), answers, strict=True))
         except (LookupError, TypeError, ValueError) as error:
-            raise RolloutError(
-                f"{self._caller.url} does not answer _bulk as OpenSearch does: {error!r:.100}"
-            ) from error
+            raise self._strange("_bulk", error) from error
         refusals = []
         for id, answer in told:
             if "error" not in answer:
@@ -156,6 +158,11 @@ class OpenSearch:
         }
         self._caller.call(f"/{self._name}", json.dumps(shape).encode(), method="PUT")
         return 0
+
+    def _strange(self, what: str, error: Exception) -> RolloutError:
+        return RolloutError(
+            f"{self._caller.url} does not answer {what} as OpenSearch does: {error!r:.100}"
+        )
 
     def _send(self, what: str, lines: Iterable[dict[str, Any]]) -> Any:
         body = "".join(json.dumps(line) + "\n" for line in lines).encode()

@@ -25,13 +25,20 @@ TIMEOUT = 30
 def connect(address: str) -> Any:
     """A client for http(s)://HOST:PORT, for a folder, or for ":memory:" (Qdrant's local mode).
 
-    Raises UserError where no server answers within TIMEOUT.
+    Raises UserError where no server answers within TIMEOUT, and for a folder that is in use or
+    cannot be read.
     """
     client = wanted("qdrant_client").QdrantClient
     if address == ":memory:":
         return client(":memory:")
     if not address.startswith(("http://", "https://")):
-        return client(path=address)
+        try:
+            return client(path=address)
+        except (RuntimeError, OSError, ValueError) as error:
+            raise UserError(
+                f"Qdrant's folder {address} cannot be opened: {_reason(error)}; one process at a "
+                "time may open a folder, and a server takes many: qdrant:http://HOST:6333#NAME"
+            ) from error
     try:
         # With a server that is away, the check of versions would only warn and continue.
         remote = client(url=address, timeout=TIMEOUT, check_compatibility=False)

@@ -59,7 +59,9 @@ def _passage(hit: Mapping[str, Any]) -> Passage:
         first, _, text = str(document["contents"]).partition("\n")
         title = first.strip('"') if title is None else title
     # Half a surrogate pair would end the run: no file takes it.
-    name, text, title = (words.plain(str(part or "")) for part in (document.get("id"), text, title))
+    name, text, title = (
+        words.plain("" if part is None else str(part)) for part in (document.get("id"), text, title)
+    )
     if not math.isfinite(score := float(hit["score"])):
         raise ValueError(f"a score of {score}")
     found = Passage(name, text, title, score)

@@ -114,7 +114,12 @@ def most(request: Request, price: Price) -> float:
 
 
 def cost(request: Request, reply: Reply, price: Price) -> float:
-    """The cost of a call; the most it can be if the endpoint does not report its tokens."""
-    if not (reply.prompt_tokens or reply.completion_tokens):
+    """The cost of a call; the most it can be where the endpoint does not report its tokens.
+
+    It may report those that were read alone: then the answer is charged as if it were the longest.
+    """
+    if not reply.prompt_tokens:
         return most(request, price)
-    return (price.input * reply.prompt_tokens + price.output * reply.completion_tokens) / MILLION
+    untold = bool(reply.text) and not reply.completion_tokens
+    written = request.max_tokens if untold else reply.completion_tokens
+    return (price.input * reply.prompt_tokens + price.output * written) / MILLION

@@ -97,16 +97,18 @@ class Cached:
                 f"{request.version}, key {what.key}) is kept in {self.account.replies.path}; run "
                 "once without replay to record it"
             )
+        paid = found is None
         if found is None:
-            found = await self._once(what, request)
-        if found.cached:
+            found, paid = await self._once(what, request)
+        if not paid:
             self.account.replies.hit(self.account.run, request.role, self.name)
         return found
 
-    async def _once(self, what: CanonicalRequest, request: Request) -> Reply:
-        """Sends a request, or waits for an equal one that is being sent.
+    async def _once(self, what: CanonicalRequest, request: Request) -> tuple[Reply, bool]:
+        """Sends a request, or waits for an equal one that is being sent: the reply, and who pays.
 
-        The call is cancelled when the last one stops waiting.
+        The call is cancelled when the last one stops waiting. The reply of a call that was joined
+        is not `cached`: whoever asks again after such a reply would ask once for each who waited.
         """
         loop = asyncio.get_running_loop()
         flights = self._flights.setdefault(loop, {})
@@ -123,7 +125,7 @@ class Cached:
                 del flights[what.key]
             if not flight.waiters:
                 flight.task.cancel()
-        return replace(reply, cached=True) if joined else reply
+        return reply, not joined
 
     async def _send(self, what: CanonicalRequest, request: Request) -> Reply:
         model, limited = self.model, request

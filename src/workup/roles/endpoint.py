@@ -316,7 +316,7 @@ class Endpoint:
 
         async with self._turn(line, clock, payer):
             asked, outcome = self._structured, await self._send(line, request, payer)
-        if isinstance(outcome, Unformatted) and asked != "none":
+        if isinstance(outcome, Unformatted) and request.schema and asked != "none":
             if self._structured != "none":  # only the first request that learns it notes it
                 self._structured = "none"
                 self.notes.append(f"{outcome}; the schema goes into the prompt from now on")

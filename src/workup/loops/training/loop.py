@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from secrets import token_hex
 from types import FrameType
@@ -250,9 +251,9 @@ class Training:
         return steps
 
     def _demonstrated(self, stage: SftStage, steps: int) -> None:
-        self._begin(stage.name, "sft", steps)
+        done = self._begin(stage.name, "sft", steps)
         with _interruptible(self.engine):
-            self.engine.sft(ahead(self._demonstrations(stage)), steps, self.settings.sft)
+            self.engine.sft(ahead(self._demonstrations(stage, done)), steps, self.settings.sft)
 
     def _taken(self, store: warm.Store, name: str) -> bool:
         """Whether all processes could take the warm start from an identical earlier run."""
@@ -368,11 +369,12 @@ class Training:
         batch = max(world, min(how.batch, size))
         steps = math.ceil(how.epochs * size / batch)
         order = Order(size, self.settings.seed)
+        done = self._begin(name, "dpo" if isinstance(how, PreferenceSettings) else "sft", steps)
         places = (
-            range(start + rank, start + batch, world) for start in range(0, steps * batch, batch)
+            range(start + rank, start + batch if start >= done * batch else 0, world)
+            for start in range(0, steps * batch, batch)
         )
         batches = ([get(order[place]) for place in mine] for mine in places)
-        self._begin(name, "dpo" if isinstance(how, PreferenceSettings) else "sft", steps)
         with _interruptible(self.engine):
             if isinstance(how, PreferenceSettings):
                 self.engine.dpo(batches, steps)
@@ -499,9 +501,11 @@ class Training:
         files = held(s.cases)
         return repr((stage.name, made, how, s.engine, self.engine.recipe, shown, *files))
 
-    def _demonstrations(self, stage: SftStage) -> Iterator[list[Demonstration]]:
-        """This process's share of each batch."""
-        batch, index = self.settings.sft.batch, 0
+    def _demonstrations(self, stage: SftStage, done: int) -> Iterator[list[Demonstration]]:
+        """This process's share of each batch; of the first `done` none, since they are skipped."""
+        yield from repeat([], done)
+        batch = self.settings.sft.batch
+        index = done * batch
         while True:
             mine = range(
                 index + self.engine.processes.rank, index + batch, self.engine.processes.world
@@ -511,8 +515,8 @@ class Training:
             yield made
             index += batch
 
-    def _begin(self, name: str, kind: str, total: int) -> None:
-        """Opens a stage in the live view.
+    def _begin(self, name: str, kind: str, total: int) -> int:
+        """Opens a stage in the live view; returns how many of its steps are done.
 
         Drops from the run folder the steps after the stage's last checkpoint.
         """
@@ -526,6 +530,7 @@ class Training:
                 self.disk.refuse_lost(name, step)
             if total:
                 self.live.stage(name, total, done=done)
+        return done
 
     def _clock(self, name: str) -> None:
         """Starts the time of the stage `name`, to which logged lines belong from now on."""

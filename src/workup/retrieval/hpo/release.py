@@ -179,9 +179,11 @@ def _installed() -> Path:
 
 
 def _spellings(names: Counter[str]) -> tuple[str, ...]:
-    """The names of one disease, without those that differ in case alone."""
-    ordered = sorted(names, key=lambda name: (-names[name], name))
-    return tuple({name.lower(): name for name in reversed(ordered)}.values())[::-1]
+    """The names of one disease, most frequent first; of those that differ in case alone, one."""
+    first: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: (-names[name], name)):
+        first.setdefault(name.lower(), name)
+    return tuple(first.values())
 
 
 class _AnnotationReader:

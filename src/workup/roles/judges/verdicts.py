@@ -15,8 +15,8 @@ from workup.core.stages import Settle
 class Verdicts:
     """A `Judge` that remembers, so that reward and measures share one verdict.
 
-    Equal requests that run at the same time are one call. `further` asks what else has to be judged
-    of an episode.
+    Equal requests that run at the same time are one call. A judge that failed is asked again.
+    `further` asks what else has to be judged of an episode.
     """
 
     def __init__(self, judge: Judge, further: Settle | None = None) -> None:
@@ -30,8 +30,13 @@ class Verdicts:
         key = case.id, answer
         if key not in self._asked:
             self._asked[key] = asyncio.ensure_future(self._judge.grade(answer, case))
-        # Shielded: a caller that is cancelled must not cancel the verdict of the other callers.
-        return await asyncio.shield(self._asked[key])
+        asked = self._asked[key]
+        try:
+            # Shielded: a caller that is cancelled must not cancel the verdict of the others.
+            return await asyncio.shield(asked)
+        finally:
+            if asked.done() and (asked.cancelled() or asked.exception()):
+                self._asked.pop(key, None)
 
     async def settle(self, episode: Episode) -> tuple[Episode, bool | None]:
         """The episode with its verdict; without one, the episode FAILED with the reason, and None.
