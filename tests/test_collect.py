@@ -373,6 +373,28 @@ def test_settle_asks_no_judge_about_what_is_wrong_by_definition() -> None:
     assert judge.asked == [("case-1", "Flu"), ("case-1", "Gout")]
 
 
+def test_a_judge_that_failed_is_asked_again() -> None:
+    class Tired:
+        calls = 0
+
+        async def grade(self, answer: str, case: Case) -> float:
+            self.calls += 1
+            if self.calls == 1:
+                raise RolloutError("busy")
+            return 1.0
+
+    judge = Tired()
+    verdicts = Verdicts(judge)  # type: ignore[arg-type]
+
+    async def twice() -> list[Any]:
+        both = (verdicts.grade("Flu", CASES[0]) for _ in range(2))
+        failed = await asyncio.gather(*both, return_exceptions=True)
+        return [*map(str, failed), await verdicts.grade("Flu", CASES[0])]
+
+    assert asyncio.run(twice()) == ["busy", "busy", 1.0]
+    assert judge.calls == 2
+
+
 def test_a_group_that_failed_whole_is_left_out() -> None:
     seen: list[Batch] = []
 

@@ -500,6 +500,17 @@ def test_an_endpoint_without_response_format_gets_the_schema_in_the_prompt_from_
         assert SCHEMA in asked_text(server.asked[-1])
 
 
+def test_a_refusal_of_a_request_without_a_schema_says_nothing_of_schemas() -> None:
+    refused = fault(400, "response_format: null is not allowed")
+    with serving(lambda body: echo(body) if "response_format" in body else refused) as server:
+        model = endpoint(server.url, retries=0)
+        with pytest.raises(RolloutError, match="null is not allowed"):
+            ask(model, request("plain"))
+        assert not model.notes
+        ask(model, request("shaped", schema=SCHEMA))
+        assert "response_format" in server.asked[-1]
+
+
 def test_an_endpoint_that_refuses_both_forms_fails() -> None:
     with serving(lambda body: fault(400, "guided decoding is broken")) as server:
         with pytest.raises(RolloutError, match="guided decoding is broken"):

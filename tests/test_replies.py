@@ -582,6 +582,10 @@ def test_concurrent_calls_stop_where_one_after_the_other_would(
     worst, real = most(brief(0), DEAR), 0.13
     assert worst == pytest.approx(0.01 * (1 + 32 + 512) + 0.02 * 10)
     assert cost(brief(0), Reply("", 7, 3), DEAR) == pytest.approx(real)
+    # Where a part is not reported, that part is charged as the most that it can be.
+    assert cost(brief(0), Reply("told", 7, 0), DEAR) == pytest.approx(0.01 * 7 + 0.02 * 10)
+    assert cost(brief(0), Reply("", 7, 0), DEAR) == pytest.approx(0.01 * 7)
+    assert cost(brief(0), Reply("told", 0, 3), DEAR) == pytest.approx(worst)
     allowed, spent = 0, 0.0
     while spent + worst <= budget and allowed < 30:
         allowed, spent = allowed + 1, spent + real

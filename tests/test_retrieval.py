@@ -229,6 +229,11 @@ def test_a_broken_corpus_is_named(tmp_path: Path, name: str, content: bytes, sai
 
 def test_a_misspelt_field_of_titles_is_refused_and_a_missing_title_is_none(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
+    table = tmp_path / "b.parquet"
+    pq.write_table(pa.table({"name": ["T"], "text": ["x"], "body": ["y"]}), table)
+    for fields in (Fields(title=("nmae",)), Fields(text=("txet",))):
+        with pytest.raises(UserError, match=r"no field (nmae|txet); it has name, text, body;"):
+            list(documents(table, fields))
     path.write_text('{"name": "T", "text": "x"}\n{"text": "y"}\n')
     with pytest.raises(UserError, match=r"line 1: no field nmae; it has name, text"):
         list(documents(path, Fields(title=("nmae",))))
@@ -289,6 +294,32 @@ NASTY = [
     "<think>w1</think>",
     "\u202ew1",
 ]
+
+
+def test_equal_passages_come_in_their_order_whatever_the_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bm25, "BATCH", 7)  # a segment each, which are merged as it pleases tantivy
+    same = [Passage(f"p{row}", "w1 w2" if row % 3 else "w1 w1 w2") for row in range(100)]
+    bm25.build(tmp_path, lambda start: iter(same[start:]), "english")
+    library = bm25.Bm25.open(tmp_path, "english")
+    best = [row for row in range(100) if row % 3 == 0]
+    order = [*best, *(row for row in range(100) if row % 3)]
+    for k in (1, 5, 34, 40, 100, 200):
+        assert [row for row, _ in library.find(["w1"], k)[0]] == order[:k]
+
+
+@pytest.mark.parametrize(
+    ("language", "stopped"),
+    [
+        ("french", "à même étaient"),
+        ("german", "für über während können"),
+        ("spanish", "más también está"),
+        ("swedish", "för är på när"),
+    ],
+)
+def test_stop_words_are_left_out_where_they_have_accents(language: str, stopped: str) -> None:
+    assert list(bm25.analyzer(language).analyze(f"{stopped} thorax")) == ["thorax"]
 
 
 @pytest.mark.parametrize("size", [0, 1, 50])
@@ -766,6 +797,16 @@ def test_a_short_search_is_answered_in_the_loop(sampling: bool) -> None:
     assert noting.threads == {threading.get_ident()}
     # Where a policy samples, searches share a batch as those of other libraries do.
     assert list(map(len, noting.batches)) == ([2] if sampling else [1, 1])
+
+
+def test_a_library_that_answers_too_few_queries_is_an_error() -> None:
+    library = BatchedRetriever(lambda queries, k: [[] for _ in queries[1:]])
+
+    async def ask() -> list[Any]:
+        searches = [library.search(name, 1) for name in ("a", "b")]
+        return await asyncio.gather(*searches, return_exceptions=True)
+
+    assert [str(one) for one in asyncio.run(ask())] == ["the library answered 1 of 2 queries"] * 2
 
 
 def test_an_error_is_that_of_its_batch_alone() -> None:

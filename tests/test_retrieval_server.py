@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -508,6 +509,23 @@ def test_a_passage_from_elsewhere_can_be_written() -> None:
     assert (passage.id, passage.title, passage.text) == ("3 ", "Gout ", "A  disease.")
 
 
+def test_a_passage_may_be_called_0() -> None:
+    hit = {"document": {"id": 0, "contents": "x"}, "score": 1}
+    with HTTPServer() as other:
+        other.expect_request("/retrieve").respond_with_json({"result": [[hit]]})
+        assert Remote(other.url_for("")).find(["a"], 1)[0][0].id == "0"
+
+
+def test_a_library_that_sends_a_byte_now_and_then_is_given_up() -> None:
+    def drip(request: Request) -> Response:
+        return Response((time.sleep(0.1) or " " for _ in range(100)), content_type="text/plain")
+
+    with HTTPServer(threaded=True) as other:
+        other.expect_request("/retrieve").respond_with_handler(drip)
+        with pytest.raises(RolloutError, match=r"its answer is not over after 0\.5 s"):
+            Remote(other.url_for(""), deadline=0.1, timeout=0.5).find(["a"], 1)
+
+
 def test_a_refusal_is_not_repeated() -> None:
     with HTTPServer() as other:
         other.expect_request("/retrieve").respond_with_data("no such thing", 404)
@@ -671,6 +689,17 @@ def test_opensearch_by_its_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
         cluster.refuse = True
         with pytest.raises(RolloutError, match="mapper_parsing_exception"):
             OpenSearch.open(name).push(lambda start: [Passage("q", "")])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{}, [], {"responses": []}, {"responses": [{}]}, {"responses": [{"hits": {"hits": [{}]}}]}],
+)
+def test_what_answers_no_search_as_opensearch_does_is_named(said: object) -> None:
+    with HTTPServer() as other:
+        other.expect_request("/notes/_msearch").respond_with_json(said)
+        with pytest.raises(RolloutError, match="does not answer _msearch as OpenSearch does"):
+            OpenSearch.open(f"{other.url_for('')}#notes").find(["a"], 1)
 
 
 def test_rows_that_opensearch_refuses_for_now_are_sent_again() -> None:

@@ -290,6 +290,8 @@ def test_qdrant_finds_what_the_folder_finds(folder: Path, tmp_path: Path) -> Non
     with pytest.raises(UserError, match="collection 'notes' holds another index"):
         push(tmp_path / "other", target)
     library = open_retriever(target)
+    with pytest.raises(UserError, match="one process at a time may open a folder"):
+        open_retriever(target)
 
     async def ask() -> list[Sequence[Passage]]:
         return await asyncio.gather(*(library.search(query, 3) for query in QUERIES))

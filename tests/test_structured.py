@@ -144,6 +144,21 @@ def test_a_model_that_was_repaired_is_asked_anew_and_a_replay_fails_as_before(
         assert judged(server, replay=True) == Verdict(same=True)
 
 
+def test_those_who_wait_for_an_unusable_answer_ask_for_no_other(tmp_path: Path) -> None:
+    request = Request("judge", "1", (Message("user", "Flu or 流感?"),))
+    with serving(lambda body: "no JSON") as server:
+        models = RunModels(Config.find(configured(tmp_path, server)), "it", cache=tmp_path / "kept")
+        model = models.open("endpoint:it")
+
+        async def judged() -> list[object]:
+            waiting = (ask(model, request, Verdict) for _ in range(5))
+            return await asyncio.gather(*waiting, return_exceptions=True)
+
+        assert all(isinstance(one, RolloutError) for one in asyncio.run(judged()))
+        models.close()
+        assert len(server.asked) == 2  # the third attempt is the second once more
+
+
 def test_an_answer_cut_off_is_asked_for_again_and_only_its_beginning_is_shown() -> None:
     cut = completion('{"same": true, "why": "' + "x" * 2 * SHOWN, finish="length")
     outcome, bodies = asked([cut, '{"same": false}'])
