@@ -24,7 +24,9 @@ from workup.cases import open_source, problems
 from workup.cases.files import LINE_LIMIT, held_out
 from workup.cases.jsonl import CaseLine, ProvenanceLine, line_of, provenances, schema, write
 from workup.core.case import Case, Fact, Item, Kind, Source, Truth
+from workup.core.episode import Action
 from workup.core.errors import CaseError, UserError
+from workup.environments.consultation import Consultation
 
 SCHEMA = json.loads(
     (Path(format_.__file__).parent / "case.schema.json").read_text(encoding="utf-8")
@@ -633,3 +635,28 @@ def test_what_is_odd_about_a_case_is_told_and_the_case_is_kept(tmp_path: Path) -
     assert told[1].startswith("1 of 8 rows: the same patient stands in an earlier row")
     assert told[2].startswith("1 of 8 rows: two options are the same.")
     assert len(told) == 3
+
+
+def test_what_facts_are_called_without_a_sidecar_is_found_as_free_text(tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    hidden = {"a": ("Vital signs, blood pressure", "BP 180/110."), "b": ("fever", "No fever.")}
+    with path.open("w", encoding="utf-8") as file:
+        for name, (item, text) in hidden.items():
+            fact = {"id": "f", "text": text, "item": item}
+            truth = {"diagnosis": "gout", "facts": [fact]}
+            file.write(json.dumps({"id": name, "presentation": name, "truth": truth}) + "\n")
+    source = open_source(f"jsonl:{path}")
+    record = Consultation(source.items, source.diagnoses)
+    answers = {
+        (case.id, asked): record.reply(case, Action("ask", (asked,)))
+        for case in (*source.train, *source.test)
+        for asked in ("what is the blood pressure", "Fever", "Vital signs, blood pressure")
+    }
+    understood = {asked for asked, answer in answers.items() if answer.understood}
+    assert understood == {
+        ("a", "what is the blood pressure"),
+        ("a", "Vital signs, blood pressure"),
+        ("b", "Fever"),
+    }
+    assert all(bool(answers[each].evidence) for each in understood)
+    assert not format_.keeps_sidecar(source)

@@ -36,7 +36,6 @@ from workup.cases.files import (
     Line,
     Split,
     checked,
-    existing,
     lines_of,
     parse_object,
     read_object,
@@ -375,7 +374,10 @@ def _source(name: str, file: CaseLines, seen: _Seen, sidecar: _Sidecar | None) -
             for each in sidecar.items
         ]
     else:
-        items = [Item(name, name, f"{name}: not recorded.", k) for name, k in seen.items.items()]
+        items = [
+            Item(name, name, f"{name}: not recorded.", kind, gathered=True)
+            for name, kind in seen.items.items()
+        ]
     wording = [phrase for item in items for phrase in (item.name, item.normal)]
     diagnoses = tuple(sidecar.diagnoses) if sidecar else ()
     texts = tuple(seen.texts) if items and len(seen.texts) <= _PHRASES else ()
@@ -507,7 +509,8 @@ def write_sidecar(
     Raises UserError as `write_lines` does.
     """
     if items or diagnoses:
-        sidecar = {"items": [_sparse(asdict(item)) for item in items], "diagnoses": list(diagnoses)}
+        told = [{**asdict(item), "gathered": None} for item in items]  # who is listed is not
+        sidecar = {"items": _sparse(tuple(told)), "diagnoses": list(diagnoses)}
         text = json.dumps(sidecar, ensure_ascii=False, indent=1)
         write_lines(sidecar_of(path), [text], private=private)
 
@@ -517,10 +520,7 @@ def keeps_sidecar(source: Source) -> bool:
 
     Gathered ones are gathered again by who reads the file; as a sidecar they can be refused.
     """
-    if not (source.items or source.diagnoses):
-        return False
-    scheme, _, rest = source.name.partition(":")
-    return scheme != "jsonl" or sidecar_of(existing(rest.partition("#")[0])).is_file()
+    return bool(source.diagnoses or [item for item in source.items if not item.gathered])
 
 
 def no_sidecar(path: Path) -> None:

@@ -58,7 +58,9 @@ class Item:
     `name` is its canonical name, `question` its natural wording. `normal` is the answer if the
     record holds nothing for it. `parent` is the item that must be positive for this one to have a
     meaning: "where is the pain?" has a parent that asks for pain. `synonyms` are further names by
-    which a request may call it, a layman's among them.
+    which a request may call it, a layman's among them. `gathered` says that nobody listed it: some
+    case's fact is called so. Then nothing is known of who lacks it, and a record finds its facts as
+    free text.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Item:
     parent: str | None = None
     cost: float = 1.0
     synonyms: tuple[str, ...] = ()
+    gathered: bool = False
 
 
 MOST_STATEMENTS = 100

@@ -109,6 +109,7 @@ class Match(NamedTuple):
 class Matcher:
     """Finds the items that a request means; the same request always means the same.
 
+    Items that were gathered from the facts of cases are none of them: `FactMatcher` finds these.
     `names` finds one by its exact name. A request means the item of the first step that fits:
 
     1. It is an item's name, question or synonym as a whole, whatever its blanks and hyphens. Or it
@@ -145,7 +146,8 @@ class Matcher:
         meaning: Meaning | None = None,
         terms: TermSynonyms | None = None,
     ) -> None:
-        self.names, self._items = {item.name: item for item in items}, tuple(items)
+        items = tuple(item for item in items if not item.gathered)
+        self.names, self._items = {item.name: item for item in items}, items
         synonyms = [(*item.synonyms, *_terms(terms, item.name)) for item in items]
         plain = [(item.name, item) for item in items] + [(item.question, item) for item in items]
         asked = [(_ORDERED.sub("", item.question), item) for item in items]
