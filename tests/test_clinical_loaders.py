@@ -148,7 +148,7 @@ def test_sentences_lose_no_word(text: str) -> None:
 
 def test_long_texts_are_read_in_linear_time() -> None:
     start = time.process_time()
-    for piece in (".", ". A", "\n", "A", "Acute ", "- ", "(", "0", "7 "):
+    for piece in (".", ". A", "\n", "\n+", "A", "Acute ", "- ", "(", "0", "7 "):
         hostile = piece * (60_000 // len(piece))
         sentences(hostile)
         Mask(["Acute kidney failure", hostile[:200]])(hostile)
@@ -238,6 +238,8 @@ def test_what_is_stated_is_given() -> None:
     ]
     shown, hidden = parted(told, "A man with fevers and coughing.")
     assert ([f.id for f in shown], [f.id for f in hidden]) == (["1", "3"], ["2"])
+    unread = [Fact("4", "", "患者发热三天。"), Fact("5", "", "He has had it.")]
+    assert parted(unread, "患者咳嗽。 A man.") == ((), tuple(unread))
 
 
 # AgentClinic --------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from workup.environments.evidence import (
 )
 from workup.environments.exams.rages import RagesSettings
 from workup.methods.evidence_seeking.ranked import RewardWeights, fits
+from workup.metrics.measures import measure
 from workup.runs.settings import world
 
 WING = open_source("clinic:pathology")
@@ -261,6 +262,36 @@ def test_no_more_is_carried_out_than_can_be() -> None:
     answer = replied(world, CASE, order("CD3", "CD5", "CD20"), BOXED).splitlines()
     assert len(answer) == 5
     assert answer[-2:] == [ENGLISH.most, ENGLISH.conclude]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "CD3 and CD5 and CD20 and CD10",
+        "{CD3, CD5, CD20, CD10}",
+        "IHC panel (CD3, CD5, CD20, CD10)",
+        "CD3, CD5 and CD20 and CD10",
+    ],
+)
+def test_an_order_of_many_counts_as_many(named: str) -> None:
+    world = open(WING, Settings(max_turns=2, orders=2))
+    played = play(Script(order(named), BOXED), world, CASE)
+    seen = played.turns[0].observation
+    assert world.examined(played.turns[0]) == ("CD3", "CD5")
+    assert len(seen.sources) == 2
+    assert seen.messages[0].content.splitlines()[-2] == ENGLISH.most
+    paid = asyncio.run(world.examinations(CASE, played.turns[0].action.content, 0))
+    assert set(chain.from_iterable(paid.values())) == {"CD3", "CD5"}
+
+
+def test_every_examination_of_a_turn_has_its_price() -> None:
+    played = play(Script(order("CD3", "CD5", "CD1355"), BOXED), WORLD, CASE)
+
+    def cost(prices: dict[str, float]) -> float | None:
+        return measure(played, False, WORLD, costs=prices)["cost"]
+
+    assert cost({"CD3": 10.0, "CD5": 20.0, "": 4.0}) == 34
+    assert cost({}) == 3
 
 
 @pytest.mark.parametrize(

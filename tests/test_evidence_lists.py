@@ -47,6 +47,9 @@ def candidates(content: str) -> tuple[str, ...]:
         ("melanoma, seminoma", ("melanoma", "seminoma")),
         ("淋巴瘤，黑色素瘤、精原细胞瘤；脑膜瘤", ("淋巴瘤", "黑色素瘤", "精原细胞瘤", "脑膜瘤")),
         ("melanoma\nseminoma\n", ("melanoma", "seminoma")),
+        # a comma between digits is part of a name
+        ("17,20-lyase deficiency,melanoma", ("17,20-lyase deficiency", "melanoma")),
+        ("CK7,CK20, S100,x", ("CK7", "CK20", "S100", "x")),
         # a separator in brackets splits nothing
         ("carcinoma (lung, breast), melanoma", ("carcinoma (lung, breast)", "melanoma")),
         ("癌（肺，乳腺），黑色素瘤", ("癌（肺，乳腺）", "黑色素瘤")),

@@ -41,6 +41,7 @@ from question_layouts import (
 
 from workup.cases import jsonl, open_source
 from workup.cases.datasets.nejmqa import lettered
+from workup.cases.datasets.rjua import diagnoses_of
 from workup.cases.files import LINE_LIMIT
 from workup.cases.pieces import Piece, csv_cells, csv_pieces, piece_at, pieces
 from workup.cases.questions import VIEWS, Dropped, choice, parted
@@ -380,7 +381,10 @@ def test_rarearena_trains_on_no_patient_that_is_tested_on(tmp_path: Path) -> Non
         f"{task}-{i}-1" for task in ("RDS", "RDC") for i in range(COUNT) if i != 2
     )
     assert "1 dropped: the same patient or text is tested on." in source.notes
-    assert "1 dropped: repeats an earlier one (the same id, or the same text)." in source.notes
+    assert (
+        "1 dropped: repeats an earlier one (the same id; the same text, where a set has no ids)."
+        in source.notes
+    )
     [parts] = [note for note in source.notes if note.startswith("Official parts")]
     assert "not used here" not in parts
 
@@ -509,6 +513,28 @@ def test_what_stands_in_test_and_train_is_only_tested(tmp_path: Path) -> None:
     assert len(source.test) == 2
     assert len(source.train) == 4
     assert source.notes[0].startswith("2 dropped: repeats an earlier one")
+
+
+def test_a_text_that_is_tested_on_is_not_trained_on_under_another_id(tmp_path: Path) -> None:
+    rows = [
+        {"subject": f"s{i // 40}", "id": i, "question": stem(i % 40), "options": list(FOUR)}
+        for i in range(80)
+    ]
+    source = open_source(f"mmlu:{lines(tmp_path / 'x.jsonl', [{**r, 'answer': 1} for r in rows])}")
+    trained, tested = ({case.presentation for case in side} for side in (source.train, source.test))
+    assert tested
+    assert not trained & tested
+    assert any("the same patient or text is tested on" in note for note in source.notes)
+
+
+def test_questions_about_one_patient_stay_together_in_our_own_format(tmp_path: Path) -> None:
+    cases = [*opened("cmb_clin", tmp_path, "all").test]
+    path = tmp_path / "ours.jsonl"
+    path.write_text("".join(f"{jsonl.line_of(case)}\n" for case in cases), encoding="utf-8")
+    source = open_source(f"jsonl:{path}")
+    sides = [{case.presentation for case in side} for side in (source.train, source.test)]
+    assert len(source.train) + len(source.test) == len(cases) == 2 * len(sides[0] | sides[1])
+    assert not sides[0] & sides[1]
 
 
 @pytest.mark.parametrize(
@@ -668,12 +694,16 @@ def test_parting_loses_nothing_but_blanks_and_a_comma(stem: str) -> None:
         " " * 50_000 + "x",
         "_" * 50_000,
         "A. " * 20_000,
+        "a" + "\n" * 50_000 + " b",
+        "x," * 30_000,
+        "（" * 50_000 + "x,",
     ],
 )
 def test_parting_takes_linear_time(text: str) -> None:
     begun = time.thread_time()
     parted(text)
     lettered(text)
+    diagnoses_of(text)
     assert time.thread_time() - begun < 5
 
 

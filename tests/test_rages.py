@@ -334,6 +334,21 @@ def test_an_item_s_normal_answer_counts_where_the_record_says_so() -> None:
     assert ordered(ExamSimulator(silent), shown, "lipase")[0].text == "Normal lipase."
 
 
+@pytest.mark.parametrize(
+    ("record", "source"),
+    [
+        ("Strep test: Negative. CRP raised.", "none"),
+        ("Strep test: Negative. Monospot: Negative.", "record"),
+    ],
+)
+def test_another_test_s_answer_says_nothing_of_this_one(record: str, source: str) -> None:
+    tests = [Item(name, name, "Negative.", Kind.LABORATORY) for name in ("strep test", "monospot")]
+    case = Case("p", "A sore throat.", Truth("Mononucleosis", record=record))
+    world = ExamSimulator(Source("here", (case,), (), items=tests))
+    assert ordered(world, case, "strep test")[0].source == "record"
+    assert ordered(world, case, "monospot")[0].source == source
+
+
 # --- the model ---
 
 

@@ -195,6 +195,8 @@ def test_a_table_prices_items_and_everything_else(table: Path) -> None:
         ("fever,-1", "field 'price'"),
         ("fever,nan", "field 'price'"),
         ("fever,1,2", "line 2: it has 3 columns"),
+        ("fever," + "1" * 140_000, "line 2: cannot be divided into cells"),
+        ("fever,1\rcough,2", "line 2: a carriage return within a line"),
     ],
 )
 def test_a_row_that_is_no_price_is_refused_with_its_place(row: str, told: str, table: Path) -> None:

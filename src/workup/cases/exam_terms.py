@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 
 from workup.cases.catalogue import built_in
 from workup.cases.clinic.pathology import Marker
+from workup.core.case import Case, Item
 from workup.core.text import abbreviates, normalise
 
 LONGEST = 300
@@ -210,6 +211,18 @@ def stains(order: str) -> tuple[Marker, ...] | None:
         if form:
             found.setdefault(markers[form].name, markers[form])
     return tuple(found.values())
+
+
+def states_normal(case: Case, item: Item) -> bool:
+    """Whether the record's text says that the item is normal.
+
+    Its normal answer has to name it, there or in the record: "Negative." may be another test's.
+    """
+    said, record = item.normal, case.truth.record
+    if not said or said not in record:
+        return False
+    own = normalise(item.name) in normalise(said)
+    return own or f"{item.name}: {said}".lower() in record.lower()
 
 
 def positive(result: str) -> bool | None:

@@ -25,7 +25,7 @@ _WORD = re.compile(r"[a-z0-9]+(?:\.[0-9]+)?")
 # but in a text whose lists have both: there "+ cough" is present and "- fever" is not.
 _PLAIN = r"[*•#]+|\d{1,2}[.)](?=\s)"
 _UNSIGNED, _MARK = (re.compile(rf"(?:{_PLAIN}{more})\s*") for more in ("", r"|[-+*•#]+(?=\s|$)"))
-_SIGNS = tuple(re.compile(rf"(?m)^\s*\{sign}\s+\w") for sign in "+-")
+_SIGNS = tuple(re.compile(rf"(?m)^[ \t]*+\{sign}[ \t]++\w") for sign in "+-")
 # what begins a paragraph of its own: a heading, and a word with a sign, as in a list
 _HEADING = re.compile(r"[A-Z][A-Za-z /&()-]{0,40}:|[-+]++(?!\.?\d)|\([-+]\)")
 _END = re.compile(r"(?<=[.!?]) (?=[A-Z0-9\"“(\[_])")
@@ -112,10 +112,11 @@ def content(text: str) -> frozenset[str]:
 def parted(facts: Sequence[Fact], presentation: str) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
     """(given, hidden): a fact is given if the presentation has all its words of content.
 
-    In doubt the rule hides a fact. It does not understand negation.
+    In doubt the rule hides a fact: one of fillers alone too, and one in letters that it cannot
+    read. It does not understand negation.
     """
     said = content(presentation)
-    given = tuple(fact for fact in facts if content(fact.text) <= said)
+    given = tuple(fact for fact in facts if (own := content(fact.text)) and own <= said)
     return given, tuple(fact for fact in facts if fact not in given)
 
 

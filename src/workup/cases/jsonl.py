@@ -285,11 +285,14 @@ class _Together:
         """The line is this case. Field and remark where it is an earlier one once more."""
         patient = case.model_dump_json(exclude={"id", "provenance"})
         first = self._first.setdefault(digest(patient), case.id)
-        if case.truth.extra and (own := publications(_case(case))):
-            self._groups.join(own)
-            self._published.append((replace(line, text=""), min(own)))
+        # Of several questions about one patient the opening is the same.
+        opening = case.question and case.presentation
+        own = self._first.setdefault(digest(f"opening {opening}"), first) if opening else first
+        if case.truth.extra and (named := publications(_case(case))):
+            self._groups.join(named)
+            self._published.append((replace(line, text=""), min(named)))
         else:
-            self._file.keep(line, first)
+            self._file.keep(line, own)
         again = "", "the same patient stands in an earlier row, under another id."
         return [again] if first != case.id else []
 

@@ -45,7 +45,7 @@ _ROLES = {"training": "train", "val": "dev", "valid": "dev", "validation": "dev"
     part: part for part in PARTS
 }
 _TESTED = "the same patient or text is tested on"
-_AGAIN = "repeats an earlier one (the same id, or the same text)"
+_AGAIN = "repeats an earlier one (the same id; the same text, where a set has no ids)"
 
 
 class Answer(TypedDict):
@@ -168,6 +168,7 @@ class _Index:
     masked: array[int] = field(default_factory=lambda: array("b"))
     digest: array[int] = field(default_factory=lambda: array("Q"))
     group: array[int] = field(default_factory=lambda: array("Q"))
+    text: array[int] = field(default_factory=lambda: array("Q"))
     dropped: Counter[str] = field(default_factory=Counter)
 
     def add(self, piece: Piece, number: int, part: str, rows: Rows, split: Split) -> None:
@@ -186,12 +187,14 @@ class _Index:
             self.masked.append(row.masked)
             self.digest.append(int.from_bytes(digest(row.case.id)))
             self.group.append(int.from_bytes(digest(group)))
+            said = f"{row.case.presentation}\n{row.case.question}"
+            self.text.append(int.from_bytes(digest(said)))
 
     def sides(self, view: str) -> tuple[np.ndarray, np.ndarray]:
         """The entries to train on and those to test on, each id once.
 
-        The first entry counts, so a test row is preferred to a training row. No group is on both
-        sides: of one that is tested on, nothing is trained on.
+        The first entry counts, so a test row is preferred to a training row. No group and no text
+        is on both sides: of one that is tested on, nothing is trained on.
         """
         _, first = np.unique(np.frombuffer(self.digest, np.uint64), return_index=True)
         kept = np.sort(first)
@@ -199,8 +202,8 @@ class _Index:
             self.dropped[_AGAIN] = again
         part, held = (np.frombuffer(column, np.int8)[kept] for column in (self.part, self.held))
         train, test = _sides(view, part, held == 1)
-        group = np.frombuffer(self.group, np.uint64)[kept]
-        tested = train & np.isin(group, group[test])
+        group, text = (np.frombuffer(column, np.uint64)[kept] for column in (self.group, self.text))
+        tested = train & (np.isin(group, group[test]) | np.isin(text, text[test]))
         if tested.any():
             self.dropped[_TESTED] = int(tested.sum())
         return kept[train & ~tested], kept[test]
@@ -409,7 +412,7 @@ def open_answer(names: Sequence[str], **rest: Any) -> Truth:
 # the question within a stem -----------------------------------------------------------------------
 
 _ENDS = re.compile(
-    r"""(?<=[.!?])["')\]]*\s+(?=["'(\[]?[A-Z0-9_])|(?<=[。！？])["”’）]*\s*(?=\S)|\n+(?=\S)"""
+    r"""(?<=[.!?])["')\]]*\s+(?=["'(\[]?[A-Z0-9_])|(?<=[。！？])["”’）]*\s*(?=\S)|(?<!\n)\n++(?=\S)"""
 )
 _ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[A-Z]|Drs?|Mrs?|Ms|St|vs|No|Fig|approx|e\.g|i\.e)\.\s*$")
 _DESCRIPTION = (

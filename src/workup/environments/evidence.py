@@ -31,6 +31,7 @@ from workup.environments.base.lists import (
     CANDIDATES,
     DIAGNOSIS,
     EXAMINATIONS,
+    EXAMINED,
     boxed,
     lists,
     written,
@@ -61,7 +62,6 @@ ROLES = (RANKING, EXAMINING, SIMULATOR, INTERPRETER)
 
 They judge lists and orders for a reward (ES-7, ES-8), write results, and read orders."""
 
-SEPARATOR = "; "
 
 Told = Literal["presentation", "record"]
 Final = Literal["boxed", "list"]
@@ -377,24 +377,25 @@ class EvidenceSeeking(Encounter):
 
     def examined(self, turn: Turn) -> tuple[str, ...]:
         """The names of the items that the turn brought a result of."""
-        return tuple(filter(None, turn.observation.item.split(SEPARATOR)))
+        return tuple(filter(None, turn.observation.item.split(EXAMINED)))
 
     async def examinations(
         self, case: Case, orders: Sequence[str], turn: int
     ) -> dict[str, frozenset[str]]:
         """What each order of a turn, counted from 0, examines: one name per examination.
 
-        Left out are orders beyond `orders`, and known examinations that the turn's stage does not
-        have. An order of which nothing is known stands for itself in any stage, so that made up
+        Left out are examinations beyond `orders`, and known examinations that the turn's stage does
+        not have. An order of which nothing is known stands for itself in any stage, so that made up
         ones are judged, and so does one that names a disease. Raises RolloutError when the
         interpreter gives up.
         """
         stage = self._stage(turn)
         found: dict[str, frozenset[str]] = {}
-        for order in orders[: self.settings.orders]:
+        done, _ = await self._allowed(case, orders)
+        for order, all_meant in done.items():
             names: list[str] = []
             others: list[str] = []  # count where nothing of the order is known
-            for meant in await self._meant(case, order):
+            for meant in all_meant:
                 items = self.named(meant)
                 if items and (not stage or self._within(meant, stage)):
                     names += [item.name for item in items]
@@ -487,9 +488,8 @@ class EvidenceSeeking(Encounter):
         if not orders:
             return Observation((Message("user", wording.nothing),))
         stage = self._stage(turn)
-        allowed = orders[: self.settings.orders]
-        meant = [await self._meant(case, order) for order in allowed]
-        done = list(dict.fromkeys(chain.from_iterable(meant)))
+        allowed, beyond = await self._allowed(case, orders)
+        done = list(dict.fromkeys(chain.from_iterable(allowed.values())))
         refused = {order for order in done if stage and not self._within(order, stage)}
         carried_out = [order for order in done if order not in refused]
         results = dict(zip(carried_out, await self.rages.results(case, carried_out), strict=True))
@@ -497,7 +497,7 @@ class EvidenceSeeking(Encounter):
             self._later(case, order, wording) if order in refused else results[order].text: 0
             for order in done
         }
-        most = (wording.most,) if len(orders) > len(allowed) else ()
+        most = (wording.most,) if beyond else ()
         found = [id for result in results.values() for id in result.evidence]
         single = list(chain.from_iterable(result.each for result in results.values()))
         told = [result.request for result in single if result.known]
@@ -505,9 +505,31 @@ class EvidenceSeeking(Encounter):
         return Observation(
             (Message("user", "\n".join((wording.results, *lines, *most))),),
             tuple(dict.fromkeys(found)),
-            SEPARATOR.join(sorted(items)),
+            EXAMINED.join(sorted(items)),
             sources=tuple(result.source for result in single),
         )
+
+    async def _allowed(
+        self, case: Case, orders: Sequence[str]
+    ) -> tuple[dict[str, Sequence[str]], bool]:
+        """What each order means, and whether more than `settings.orders` examinations were named.
+
+        One order may name many examinations, as a panel does: each of them counts.
+        """
+        most = left = self.settings.orders
+        allowed: dict[str, Sequence[str]] = {}
+        beyond = len(orders) > most
+        for order in dict.fromkeys(orders[:most]):
+            if left == 0:
+                return allowed, True
+            meant = await self._meant(case, order)
+            named = (each.name for one in meant for each in self.rages.named(case, one))
+            single = list({self.rages.canonical(name) or name: name for name in named}.values())
+            allowed[order], beyond = (
+                (meant, beyond) if len(single) <= left else (single[:left], True)
+            )
+            left -= min(left, max(1, len(single)))
+        return allowed, beyond
 
     async def _meant(self, case: Case, order: str) -> Sequence[str]:
         """The items for an order in other words ("blood sugar" → "glucose"), else the order.

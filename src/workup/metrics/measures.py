@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workup.core.episode import MALFORMED, Ending, Episode
+from workup.core.episode import MALFORMED, Ending, Episode, Observation
 from workup.core.ports import Environment
 from workup.environments.base.anchors import BayesDiagnoser
-from workup.environments.base.lists import candidates
+from workup.environments.base.lists import EXAMINED, candidates
 from workup.environments.base.searching import SEARCH
 from workup.metrics import facts
 from workup.metrics.documents import DOC_HIT, FIRST_HOP, HIT_IF_SEARCHED, doc_hit, first_hop
@@ -141,10 +141,18 @@ def measure(
         **{ending.name.lower(): float(episode.ending is ending) for ending in Ending},
         **(_retrieval(episode) if environment.about.searches else {}),
         **({"ddx": ddx(episode)} if LISTS in environment.about.measures else {}),
-        "cost": sum(
-            costs.get(turn.observation.item, costs.get("", 1.0)) for turn in episode.gathered
-        ),
+        "cost": sum(_cost(turn.observation, costs) for turn in episode.gathered),
     }
+
+
+def _cost(seen: Observation, costs: Mapping[str, float]) -> float:
+    """What a turn cost: of several examinations each, those without a result as any other."""
+    other = costs.get("", 1.0)
+    if not seen.sources:
+        return costs.get(seen.item, other)
+    items = [name for name in seen.item.split(EXAMINED) if name]
+    without = max(0, len(seen.sources) - len(items))
+    return sum(costs.get(name, other) for name in items) + other * without
 
 
 def ddx(episode: Episode) -> float | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from pathlib import Path
 
-from workup.cases.files import existing, scan
+from workup.cases.files import cells, existing, scan
 from workup.core.case import Source
 from workup.core.errors import CaseError, unknown
 
@@ -25,24 +24,24 @@ def costs(source: Source, prices: str | None) -> dict[str, float]:
     path, names = existing(prices), {item.name for item in source.items}
     found: dict[str, float] = {}
     for line in scan(path):
-        cells = [cell.strip() for cell in next(csv.reader([line.text]), [])]
-        if not any(cells) or cells[0].startswith("#") or cells == ["item", "price"]:
+        row = [cell.strip() for cell in cells(line, path, tabs=False)]
+        if not any(row) or row[0].startswith("#") or row == ["item", "price"]:
             continue
-        found |= dict([_row(path, line.number, cells, names)])
+        found |= dict([_row(path, line.number, row, names)])
     other = found.pop(OTHER, 0.0)
     return {**dict.fromkeys((*names, ""), other), **found}
 
 
-def _row(path: Path, line: int, cells: list[str], names: set[str]) -> tuple[str, float]:
-    if len(cells) != 2:
-        raise CaseError(f"it has {len(cells)} columns; a row is item,price", file=path, line=line)
-    if cells[0] not in (*names, OTHER):
-        said = str(unknown("item", cells[0], names))
+def _row(path: Path, line: int, row: list[str], names: set[str]) -> tuple[str, float]:
+    if len(row) != 2:
+        raise CaseError(f"it has {len(row)} columns; a row is item,price", file=path, line=line)
+    if row[0] not in (*names, OTHER):
+        said = str(unknown("item", row[0], names))
         raise CaseError(said, file=path, line=line, field="item")
     try:
-        price = float(cells[1])
+        price = float(row[1])
     except ValueError:
         price = math.nan
     if not 0 <= price < math.inf:
-        raise CaseError(f"'{cells[1]}' is no price", file=path, line=line, field="price")
-    return cells[0], price
+        raise CaseError(f"'{row[1]}' is no price", file=path, line=line, field="price")
+    return row[0], price

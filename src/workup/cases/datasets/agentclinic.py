@@ -125,7 +125,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
         if found.case.truth.facts:
             file.keep(line, found.case.id)
             numbers[line.offset] = errors.rows - 1
-            counts.update(cases=1, leaking=bool(found.withheld), withheld=found.withheld)
+            counts.update(cases=1, leaking=int(bool(found.withheld)), withheld=found.withheld)
         counts.update(empty=not found.case.truth.facts, unwritten=found.unwritten)
         counts.update(pictured=found.pictured, unknown=found.unknown)
     if not counts["cases"]:

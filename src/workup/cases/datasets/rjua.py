@@ -30,7 +30,7 @@ EXAMPLE = "rjua:RJUA_train.json"
 FILES = ("RJUA_*.json",)
 FIELDS = ("question disease advice",)
 
-_BETWEEN = re.compile(r"[、，,;；\n]+(?![^（(]*[）)])")  # between diagnoses, not inside brackets
+_SIGN = re.compile(r"([（()）、，,;；\n])")
 _BRACKETS = re.compile(r"[（(][^（()）]*[）)]")
 
 
@@ -44,7 +44,7 @@ class _RjuaRow(BaseModel):
 
 def _read(piece: Piece, file: File) -> Rows:
     row = parsed(_RjuaRow, piece, file)
-    names = [name.strip() for name in _BETWEEN.split(row.disease) if name.strip()]
+    names = diagnoses_of(row.disease)
     if not names or not row.question.strip():
         return [Dropped("it has no question or no disease")]
     said, asks = parted(row.question)
@@ -53,6 +53,18 @@ def _read(piece: Piece, file: File) -> Rows:
     truth = open_answer(names, references=replies)
     case = Case(str(row.id), presentation, truth, asks_plainly)
     return [CaseRow(case, masked=(presentation, asks_plainly) != (said, asks))]
+
+
+def diagnoses_of(text: str) -> list[str]:
+    """The diagnoses of a text; what stands between them does not divide inside brackets."""
+    names, depth = [""], 0
+    for part in _SIGN.split(text):
+        depth = max(0, depth + (part in tuple("（(")) - (part in tuple("）)")))
+        if depth == 0 and part and part in "、，,;；\n":
+            names.append("")
+        else:
+            names[-1] += part
+    return [name.strip() for name in names if name.strip()]
 
 
 def _withheld(text: str, names: Sequence[str]) -> str:

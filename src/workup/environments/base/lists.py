@@ -22,6 +22,9 @@ ORDER = "order"
 RANKED, TAGS = "candidates", "tags"  # names of the parts of an action
 
 CANDIDATES, EXAMINATIONS, DIAGNOSIS = "\\DiffList{", "\\ExamList{", "\\boxed{"
+EXAMINED = "; "
+"""Stands between the items that a turn brought results of, in its observation's `item`."""
+
 MOST_ITEMS = 1_000  # items of one list that are read
 LONGEST_NAME = 300  # characters of an item; the rest is cut off
 
@@ -31,7 +34,8 @@ _MACRO = re.compile(r"(?<![A-Za-z])\\{0,2}(difflist|examlist|boxed)[ \t*]{0,4}[{
 _FAMILIES = {"(": "（）()", "[": "【】［］[]", "{": "｛｝{}"}
 _FAMILY = {sign: family for family, signs in _FAMILIES.items() for sign in signs}
 _OPENING = frozenset("(（[【［{｛")
-_MARK = re.compile(r"\\.|[()（）\[\]【】［］{}｛｝,，、;；\n]", re.DOTALL)
+# A comma between two digits is part of a name: "1,25-dihydroxyvitamin D".
+_MARK = re.compile(r"\\.|[()（）\[\]【】［］{}｛｝，、;；\n]|,(?!(?<=\d,)\d)", re.DOTALL)
 _SEPARATORS = frozenset(",，、;；\n")
 # A command of LaTeX, with the brace of its argument; an escaped sign; what marks but says nothing.
 _TEX = re.compile(r"\\([A-Za-z]+)(?:[ \t]{0,2}([{｛]))?|\\(.?)|[{}｛｝$`]|\*{2,3}", re.DOTALL)

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field
 
 from workup.cases import open_source
-from workup.cases.exam_terms import common, key, positive, without_name
+from workup.cases.exam_terms import common, key, positive, states_normal, without_name
 from workup.cases.files import checked, existing, parse_object, read_object
 from workup.cases.pieces import Piece, csv_cells, csv_pieces, pieces
 from workup.cases.rows import RowErrors
@@ -340,7 +340,7 @@ class Counted:
                 self._count(case, fact.item, says)
         reported = {fact.item for fact in case.all_facts}
         for item in source.items:
-            normal = closed or item.normal in case.truth.record
+            normal = closed or states_normal(case, item)
             if item.kind in _TESTS and item.name not in reported and normal:
                 self._count(case, item.name, False)
 

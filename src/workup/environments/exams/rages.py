@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from workup.cases.exam_terms import LONGEST, Named, common, key, read, synonyms
+from workup.cases.exam_terms import LONGEST, Named, common, key, read, states_normal, synonyms
 from workup.core.case import Case, Fact
 from workup.core.case import Source as CaseSource
 from workup.core.draws import uniform
@@ -306,7 +306,7 @@ class ExamSimulator:
                 (
                     item.normal
                     for item in map(self._named.get, items)
-                    if item and item.normal and (self._closed or item.normal in case.truth.record)
+                    if item and item.normal and (self._closed or states_normal(case, item))
                 ),
                 "",
             )
