@@ -610,6 +610,14 @@ def train(
 
 
 @pytest.mark.long
+def test_a_resumed_stage_saves_as_often_as_it_is_told_now(tmp_path: Path) -> None:
+    seldom = EngineSettings(save_every=100, save_total_limit=20, lr=0.01)
+    assert train(seldom, tmp_path, halt=3).stopped
+    train(seldom.model_copy(update={"save_every": 2}), tmp_path, resume=True)
+    assert [updates(path) for path in checkpoints(tmp_path / "2-grpo")] == [3, 4, 6, 8]
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("settings", CASES, ids=["plain", "kl, iterations, cosine", "lora"])
 def test_an_interrupted_run_ends_with_the_same_weights(
     tmp_path: Path, settings: EngineSettings

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from command_line import environment, workup
 from command_line import told as told_by
+from huggingface_hub import constants
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,7 +53,7 @@ class Hub:
 
 
 @contextmanager
-def answering(status: int, **headers: str) -> Iterator[Hub]:
+def answering(status: int, body: bytes = b"", **headers: str) -> Iterator[Hub]:
     """A hub that gives this answer to everything."""
     asked: list[str] = []
 
@@ -62,10 +63,12 @@ def answering(status: int, **headers: str) -> Iterator[Hub]:
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name.replace("_", "-"), value)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
 
-        do_GET = do_HEAD
+        def do_GET(self) -> None:
+            self.do_HEAD()
+            self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -176,6 +179,22 @@ def test_what_the_hub_says_is_told(
         line = told("evaluate", "some/model", *EVALUATE, cwd=home)
     assert re.search(said, line), line
     assert opened.asked == ["HEAD /some/model/resolve/main/config.json HTTP/1.1"]
+
+
+def test_a_hub_s_model_that_names_a_compiled_attention_is_not_fetched(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = b'{"model_type": "qwen3", "attn_implementation": "some/kernel"}'
+    monkeypatch.setattr(hub, "weights", lambda name, forms: name)
+    with answering(200, settings, X_Repo_Commit=COMMIT, ETag='"e"') as server:
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "kept"))
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        template = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        with pytest.raises(UserError, match="code that comes with a model is never run"):
+            hub.opened("some/model", lambda place: pytest.fail("it was loaded"))
+    of_model = {line.split()[1] for line in server.asked if "/some/model/" in line}
+    assert of_model == {"/some/model/resolve/main/config.json"}
 
 
 @pytest.mark.long

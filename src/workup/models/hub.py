@@ -96,7 +96,7 @@ def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:
     place = weights(name, forms=forms)
     with readable(name, forms):
         try:
-            _refuse_attention(place)
+            _refuse_attention(place if _there(place) else _settings(place))
             return make(place)
         except OSError:
             if name == smollm2.NAME or place in (name, str(_there(name))):
@@ -123,6 +123,17 @@ def readable(name: str, forms: str = FORMS) -> Iterator[None]:
         raise UserError(
             f"'{name}' holds no weights that can be loaded: {reason} ({forms})"
         ) from error
+
+
+def _settings(name: str) -> str:
+    """The folder with the settings of a hub id, which are fetched before anything else is."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        return str(Path(hf_hub_download(name, FILES[0])).parent)
+    except EntryNotFoundError:  # an adapter's repository has none
+        return name
 
 
 def _refuse_attention(place: str) -> None:

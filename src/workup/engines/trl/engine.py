@@ -266,7 +266,9 @@ class TrlEngine:
                 if found and trainer.state.global_step <= done:
                     refuse_damaged(found[-1])
                 raise
-        self.stopped = self._stopping and trainer.state.global_step < total and done < total
+        # As all processes heard it, whichever was asked to stop.
+        halted = trainer.control.should_training_stop and trainer.state.global_step < total
+        self.stopped = halted and done < total
         self.checkpoint = checkpoints(folder)[-1]
         self._settle()
 

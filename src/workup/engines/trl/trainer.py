@@ -109,6 +109,7 @@ class StageTrainer(Trainer, ABC):  # type: ignore[misc]
         return [{}] * self.args.max_steps
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        self.state.save_steps = self.args.save_steps  # a checkpoint brings those it was made with
         model.train()
         total = torch.zeros((), device=self.args.device)
         parts = self.parts()
