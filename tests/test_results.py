@@ -214,6 +214,35 @@ def test_what_is_kept_of_a_study_is_what_it_printed(results: ModuleType, tmp_pat
         results.take("toy", [tmp_path / "other.json"])
 
 
+@pytest.mark.parametrize("paper", ["cmig", "craft", "evidence-seeking", "medr3", "promed"])
+def test_a_result_added_to_itself_is_the_same(paper: str, results: ModuleType) -> None:
+    found = json.loads((ROOT / f"results/claims-{paper}-tiny.json").read_text())
+    both = results.added(found, found)
+    assert both["counts"] == found["counts"]
+    assert both["notes"] == found["notes"]
+    assert both["setups"] == found["setups"]
+    for ours, theirs in zip(both["claims"], found["claims"], strict=True):
+        assert ours == theirs | {"adjusted_p": pytest.approx(theirs["adjusted_p"], abs=1e-9)}
+
+
+def test_a_claim_decided_later_takes_its_place(results: ModuleType) -> None:
+    found = json.loads((ROOT / "results/claims-promed-tiny.json").read_text())
+    first, second = (each for each in found["claims"][:2])
+    held = first | {"difference": second["difference"], "verdict": "held", "says": "Pay helps"}
+    alone = [held, *(each | {"difference": None} for each in found["claims"][1:])]
+    later = found | {"claims": alone, "command": "workup claims promed --only x", "setups": {}}
+    both = results.added(later, found)
+    assert both["claims"][0]["difference"] == second["difference"]
+    assert [each["verdict"] for each in both["claims"][1:]] == [
+        each["verdict"] for each in found["claims"][1:]
+    ]
+    page = results.claims_page(both)
+    assert "Decided by `workup claims promed --only x`" in page
+    assert "Pay helps." in page
+    with pytest.raises(UserError, match="none has a figure"):
+        results.added(found | {"claims": alone[1:]}, found)
+
+
 def test_without_claims_the_page_says_so(results: ModuleType, kept: Path) -> None:
     (kept / "results/claims-toy.json").unlink()
     (kept / "README.md").write_text("<!-- result claims -->\n<!-- end of result -->\n")

@@ -4,6 +4,7 @@
     python -m docs.site.results NAME RUN…            keeps the figures of run folders first
     python -m docs.site.results NAME FOLDER          the same of `workup claims` or `workup exam`
     python -m docs.site.results NAME FILE.json       the same of a study, an audit, the bench
+    python -m docs.site.results NAME FOLDER --add    of claims: adds those that it decided
 
 Runs that are named together differ by their seed alone, and are pooled. A page shows a table where
 it has two comments; what stands between them is rendered:
@@ -26,17 +27,19 @@ A test compares the pages with what is rendered here.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from workup.core.crossed import Crossed, Decision
+from workup.core.crossed import Crossed, Decision, adjusted
 from workup.core.errors import UserError, WorkupError
 from workup.core.statistics import Estimate
 from workup.metrics.known import metric
@@ -49,10 +52,10 @@ from workup.runs.machine import origin
 from workup.runs.summary import describe_seeds
 from workup.runs.words import DASH, cell, number, plus_minus
 from workup.studies import claims
-from workup.studies.claims.decided import CANNOT, NOT_RUN
+from workup.studies.claims.decided import CANNOT, FEWEST, NOT_RUN
 from workup.studies.claims.deciding import NAME as CLAIMS
 from workup.studies.claims.deciding import without_means
-from workup.studies.claims.page import EACH, each_seed, rising_text
+from workup.studies.claims.page import EACH, each_seed, held_by_chance, rising_text
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "results"
@@ -60,6 +63,8 @@ MARK = re.compile(
     r"(?P<head><!-- result (?P<words>[^>\n]+) -->\n).*?(?P<end><!-- end of result -->)", re.DOTALL
 )
 VERDICTS = (*map(str, Decision), CANNOT)
+ADD = "--add"
+CHANCE = "Claims with a figure"  # begins the note that is made anew for added claims
 HEADLINE = ("claim", "verdict", "compared", "difference", "in the paper", "seeds")
 
 
@@ -85,6 +90,37 @@ def take(name: str, folders: Sequence[Path]) -> dict[str, Any]:
     if len(groups) > 1:
         raise UserError(" ".join(["these runs differ by more than their seed.", *notes]))
     return {"kind": "runs", **_pooled(runs)}
+
+
+def added(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
+    """The `earlier` result of a paper's claims, with those that `found` decided in their place.
+
+    The arms of a set-up that both have stay the earlier ones: most claims compare these. `later`
+    says what decided each added claim. Raises UserError where nothing was decided, or the two are
+    of other claims.
+    """
+    ran = {each["id"]: each for each in found["claims"] if each["difference"] is not None}
+    both = [[each["id"] for each in one["claims"]] for one in (found, earlier)]
+    if not ran or both[0] != both[1]:
+        raise UserError("these claims cannot be added: they are others, or none has a figure")
+    rows = [dict(ran.get(each["id"], each)) for each in earlier["claims"]]
+    gaps = [Crossed.from_json(each["difference"]) if each["difference"] else None for each in rows]
+    chances = [gap.p if gap and gap.seeds >= FEWEST else math.nan for gap in gaps]
+    for row, p in zip(rows, adjusted(chances), strict=True):
+        row["adjusted_p"] = None if math.isnan(p) else p
+    papers = [
+        each["verdict"].partition(",")[0] for each in rows if not each["place"].startswith("ours")
+    ]
+    own = {"command": without_means(found["command"]), "made": found["made"], "claims": [*ran]}
+    told = [note for note in earlier["notes"] if not note.startswith(CHANCE)]
+    return {
+        **earlier,
+        "counts": dict(Counter(papers).most_common()),
+        "claims": rows,
+        "notes": [held_by_chance(sum(not math.isnan(p) for p in chances)), *told],
+        "setups": {**found["setups"], **earlier["setups"]},
+        "later": [*earlier.get("later", ()), own],
+    }
 
 
 def _of_study(file: Path) -> dict[str, Any]:
@@ -371,6 +407,7 @@ def claims_page(found: Mapping[str, Any]) -> str:
         f"```\n{found['command']}\n```",
         _verdicts(found),
         f"{_by(found)[0].upper()}{_by(found)[1:]}.",
+        *_later(found),
         *_without(found["claims"]),
         *(["\n".join(f"- {note}" for note in found["notes"])] if found["notes"] else []),
         "## The arms",
@@ -380,6 +417,16 @@ def claims_page(found: Mapping[str, Any]) -> str:
         _arms(found),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _later(found: Mapping[str, Any]) -> list[str]:
+    """Which claims were decided by commands of their own."""
+    said = {each["id"]: each["says"] for each in found["claims"]}
+    return [
+        f"Decided by `{own['command']}`, {_by(own)}, by runs that are not those of the tables "
+        f"below where both have an arm: {'; '.join(said[each] for each in own['claims'])}."
+        for own in found.get("later", ())
+    ]
 
 
 def _by(found: Mapping[str, Any]) -> str:
@@ -416,11 +463,13 @@ def written() -> dict[Path, str]:
 
 def main(words: Sequence[str]) -> None:
     if words:
-        name, *folders = words
+        name, *folders = [word for word in words if word != ADD]
         if not folders:
             raise UserError("name the runs, or the folder of claims, behind the result's name")
         kept = take(name, [Path(folder) for folder in folders])
         kept["command"] = without_means(kept["command"])
+        if ADD in words:
+            kept = added(kept, json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8")))
         KEPT.mkdir(exist_ok=True)
         text = json.dumps(kept, ensure_ascii=False, indent=1)
         (KEPT / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")

@@ -127,12 +127,7 @@ class ClaimVerdicts(Result):
     def notes(self) -> Sequence[str]:
         told = []
         if enough := sum(each.enough for each in self.have):
-            chance = number("accuracy", wrong_by_chance(enough))
-            told.append(
-                f"Claims with a figure of at least {FEWEST} seeds: {enough}. If nothing differed, "
-                f"{chance} of them would be held by chance, and as many refuted; more where seeds "
-                "were added because of a verdict."
-            )
+            told.append(held_by_chance(enough))
         if any(rising(each)[0] for each in self.have):
             told.append(
                 "A verdict on runs that were still rising is about policies that had not finished "
@@ -165,6 +160,15 @@ class ClaimVerdicts(Result):
         known = dict(zip((each.claim.id for each in self.have), chances, strict=True))
         found = {name: None if math.isnan(p) else p for name, p in known.items()}
         return [row(each) | {"adjusted_p": found.get(each.claim.id)} for each in self.findings]
+
+
+def held_by_chance(enough: int) -> str:
+    """How many of `enough` claims with a figure would be held if nothing differed, in words."""
+    return (
+        f"Claims with a figure of at least {FEWEST} seeds: {enough}. If nothing differed, "
+        f"{number('accuracy', wrong_by_chance(enough))} of them would be held by chance, and as "
+        "many refuted; more where seeds were added because of a verdict."
+    )
 
 
 CAPTION = (
