@@ -26,8 +26,9 @@ from workup.core.errors import UserError
 from workup.report import compare
 from workup.report.seeds import grouped
 from workup.report.sides import compared
+from workup.report.tables import gaps
 from workup.runs import Outcome, Run
-from workup.runs.estimates import difference, estimate, pooled, pooled_difference
+from workup.runs.estimates import difference, estimate, paired_means, pooled, pooled_difference
 from workup.runs.summary import describe_seeds, lead
 
 Played = dict[str, list[Outcome]]
@@ -164,6 +165,43 @@ def test_without_a_common_seed_differences_are_paired_by_patient(
         assert found == pytest.approx(fmean(means[0]) - fmean(means[1]))
     else:
         assert math.isnan(found)
+
+
+@given(
+    st.sampled_from(["012", "0", "3"]).flatmap(played),
+    st.sampled_from(["012", "124", "56", "0", "7"]).flatmap(played),
+    st.sampled_from(["accuracy", "macro_accuracy", "questions"]),
+)
+@settings(deadline=None, max_examples=60)
+def test_levels_stand_on_the_cases_that_the_difference_is_paired_over(
+    ours: Played, theirs: Played, metric: str
+) -> None:
+    mine, other = paired_means(ours, theirs, metric)
+    gap = pooled_difference(ours, theirs, metric).mean
+    assert mine - other == pytest.approx(gap, nan_ok=True, abs=1e-9)
+
+
+def test_levels_and_difference_do_not_contradict_each_other() -> None:
+    """Many cases are judged on one side alone, and some are met more often than others."""
+    ours = {"": [outcome(k, k != 7, s) for k in range(10) for s in range(2)]}
+    theirs = {
+        "": [
+            *(outcome(k, None if k < 5 else True) for k in range(10)),
+            *(outcome(9, False, s) for s in range(1, 6)),
+        ]
+    }
+    (change,) = gaps(ours, theirs, ["accuracy"], 0)
+    assert (change.before, change.after, change.by) == (".83", ".80", "−.03")
+
+
+def test_sides_with_different_cases_in_every_seed_stand_with_their_own() -> None:
+    ours = {"0": [outcome(0, True), outcome(1, False)], "1": [outcome(2, True), outcome(3, True)]}
+    theirs = {
+        "0": [outcome(2, False), outcome(3, False)],
+        "1": [outcome(0, True), outcome(1, False)],
+    }
+    assert paired_means(ours, theirs, "accuracy") == (0.75, 0.25)
+    assert pooled_difference(ours, theirs, "accuracy").mean == pytest.approx(0.5)
 
 
 def test_one_seed_has_the_figures_of_its_run() -> None:
@@ -601,6 +639,7 @@ def test_accuracy_by_disease_is_that_of_its_patients(tmp_path: Path) -> None:
             for method, played in hands.items()
         }
         assert each.found.mean == pytest.approx(fmean(own_gaps(own["b"], own["a"])))
+        assert each.after - each.before == pytest.approx(each.found.mean)
         assert each.adjusted >= each.p
     told = workup.compare(sorted(tmp_path.iterdir()))["groups"]["b"]["lead_by_disease"]
     assert list(told) == [each.disease for each in side.diseases]

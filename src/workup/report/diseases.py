@@ -11,7 +11,7 @@ from workup.core.statistics import Estimate
 from workup.report.sheets import Sheet
 from workup.report.tables import gap_of, of_both, signed, span
 from workup.runs import Outcome
-from workup.runs.estimates import Seeds, pooled
+from workup.runs.estimates import Seeds, paired_means
 from workup.runs.summary import lead
 from workup.runs.words import number, share
 
@@ -21,10 +21,11 @@ FEWEST = 10
 
 @dataclass(frozen=True, slots=True)
 class DiseaseGap:
-    """How accurate two sides are over their common cases of one disease.
+    """How accurate two sides are over the cases of one disease that were judged on both.
 
-    `lead` is the paired difference as `summary.lead` has it. `p` is of no difference, two-sided;
-    `adjusted` is it for all diseases together (Benjamini & Hochberg). NaN without an interval.
+    `before` and `after` are means over these cases, and `lead` their paired difference as
+    `summary.lead` has it. `p` is of no difference, two-sided; `adjusted` is it for all diseases
+    together (Benjamini & Hochberg). NaN without an interval.
     """
 
     disease: str
@@ -66,7 +67,7 @@ def _split(side: Seeds) -> dict[str, dict[str, list[Outcome]]]:
 
 def _gap(disease: str, ours: Seeds, theirs: Seeds, seed: int) -> DiseaseGap:
     gap = lead(ours, theirs, "accuracy", seed)
-    before, after = (pooled(side, "accuracy", seed).mean for side in (theirs, ours))
+    after, before = paired_means(ours, theirs, "accuracy")
     p = gap_of(gap).p
     return DiseaseGap(disease, gap["n"], before, after, gap, p, p)
 

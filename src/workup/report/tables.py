@@ -16,7 +16,7 @@ from workup.metrics.known import metric, shown
 from workup.metrics.metric import BY, Where
 from workup.report.sheets import Sheet
 from workup.runs import Outcome, Run
-from workup.runs.estimates import Seeds, common, covers_seeds, estimate, pooled
+from workup.runs.estimates import Seeds, common, covers_seeds, estimate, paired_means, pooled
 from workup.runs.summary import describe, lead
 from workup.runs.words import DASH, STAGES, cell, in_order, is_estimate, number, plus_minus
 
@@ -180,11 +180,12 @@ def bar(value: Estimate | None, top: float) -> tuple[float, float, float] | None
 
 @dataclass(frozen=True)
 class Change:
-    """How a metric moved from before to after, paired over the cases that both saw.
+    """How a metric moved from before to after, paired over the cases that both have a value for.
 
-    `verdict` is as `verdict` gives it, `detectable` the true difference that would be found with a
-    power of .8. `lead` is the figure itself (`summary.lead`), `seeds` the difference of each seed;
-    empty where one run stands on each side.
+    `before` and `after` are means over these cases, so that `by` is their difference. `verdict` is
+    as `verdict` gives it, `detectable` the true difference that would be found with a power of .8.
+    `lead` is the figure itself (`summary.lead`), `seeds` the difference of each seed; empty where
+    one run stands on each side.
     """
 
     metric: str
@@ -214,7 +215,7 @@ def gaps(ours: Seeds, theirs: Seeds, metrics: Iterable[str], seed: int) -> list[
     """
     mine, other = of_both(ours, theirs)
     found = [(metric, lead(mine, other, metric, seed)) for metric in metrics]
-    return [_change(metric, gap, mine, other, seed) for metric, gap in found if gap["n"] > 1]
+    return [_change(metric, gap, mine, other) for metric, gap in found if gap["n"] > 1]
 
 
 def of_both(ours: Seeds, theirs: Seeds) -> tuple[Seeds, Seeds]:
@@ -228,8 +229,8 @@ def of_both(ours: Seeds, theirs: Seeds) -> tuple[Seeds, Seeds]:
     return mine, other
 
 
-def _change(metric: str, gap: Mapping[str, Any], ours: Seeds, theirs: Seeds, seed: int) -> Change:
-    before, after = (number(metric, pooled(side, metric, seed).mean) for side in (theirs, ours))
+def _change(metric: str, gap: Mapping[str, Any], ours: Seeds, theirs: Seeds) -> Change:
+    after, before = (number(metric, mean) for mean in paired_means(ours, theirs, metric))
     found = gap_of(gap)
     each = " ".join(
         DASH if value is None else signed(metric, value) for value in gap["by_seed"].values()

@@ -23,6 +23,7 @@ from workup.core.statistics import (
     Bounds,
     Clustered,
     Estimate,
+    case_means,
     interval,
     macro,
     paired,
@@ -117,12 +118,39 @@ def pooled_difference(ours: Seeds, theirs: Seeds, metric: str, seed: int = 0) ->
     )
 
 
+def paired_means(ours: Seeds, theirs: Seeds, metric: str) -> tuple[float, float]:
+    """The means of both sides that `pooled_difference` is the difference of.
+
+    They are means over the cases for which both sides have a value, seed by seed where they have
+    seeds in common. A case weighs the same however many episodes it has. Sides with common seeds
+    whose cases are all different stand with all of their own.
+    """
+    sides = [
+        {seed: case_means(*part) for seed, part in _parts(side, metric).items()}
+        for side in (ours, theirs)
+    ]
+    one, other = sides
+    shared = common(one, other)
+    met = [dict.fromkeys(chain.from_iterable(side.values())) for side in sides]
+    known = [case for case in met[0] | met[1] if shared or all(case in each for each in met)]
+    kept = {seed: [case for case in one[seed] if case in other[seed]] for seed in shared}
+    if not any(kept.values()):
+        kept = dict.fromkeys((*one, *other), known)
+    parts = [
+        {key: ([side[key].get(case) for case in kept[key]], kept[key]) for key in shared or side}
+        for side in sides
+    ]
+    classes = _class_of(chain(ours.values(), theirs.values()), metric)
+    mine, their = (crossed(part, classes=classes).mean for part in parts)
+    return mine, their
+
+
 def covers_seeds(found: Estimate) -> bool:
     """Whether its interval speaks of other seeds too, and not of other patients alone."""
     return isinstance(found, Crossed) and found.seeds > 1
 
 
-def common(ours: Seeds, theirs: Seeds) -> list[str]:
+def common(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     """The seeds that both sides have, in our order."""
     return [seed for seed in ours if seed in theirs]
 
