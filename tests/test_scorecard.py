@@ -30,6 +30,7 @@ from workup.core.errors import BudgetError, UserError
 from workup.environments.base.anchors import RandomDoctor
 from workup.environments.consultation import Consultation
 from workup.loops.evaluation.suites import stations
+from workup.metrics.calibration import WORST
 from workup.metrics.extra import MeasuredWorld, open_measures, take
 from workup.metrics.reading import reader_of
 from workup.report import scorecard
@@ -293,6 +294,20 @@ def test_failed_episodes_are_in_no_other_figure(tmp_path: Path) -> None:
     assert rows["failed"].mean == pytest.approx((3 / 5 + 0) / 2)
     assert rows["wrong diagnosis"].mean == pytest.approx((1 / 2 + 0) / 2)
     assert (rows["no diagnosis"].mean, rows["no diagnosis"].n) == (0, 3)
+
+
+def test_no_set_holds_a_truth_that_got_next_to_no_probability(tmp_path: Path) -> None:
+    """More than a tenth of the calibration cases are at the worst score: it is the threshold."""
+    card, doctor = made_card({"named": [1] * 40}, tmp_path)
+    doctor.outcomes["named"][:] = [
+        each._replace(measures={"log_score": WORST if k % 4 < 2 else 0.5})
+        for k, each in enumerate(doctor.outcomes["named"])
+    ]
+    row = card.covered("named")
+    assert row is not None
+    found = row.figures[1].estimate
+    assert found is not None
+    assert (found.mean, found.n) == (0.5, 20)
 
 
 def test_a_lead_needs_a_judged_case_of_both_at_each_benchmark(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from workup.metrics.metric import COUNT, Metric, Where
 EXACT, SCORED, DRAWN, STATED = "exact", "scored", "drawn", "stated"
 BINS = 10
 LEAST = 1e-6  # what a smaller probability of the truth counts as in the log score
+WORST = -math.log(LEAST)  # the log score of a truth that got no more, or that is not listed
 _NONE = "where the doctor gave no probabilities that could be read"
 
 BRIER = Metric(

@@ -17,7 +17,7 @@ from typing import Any
 from workup.core.episode import Ending
 from workup.core.statistics import SHARE, Estimate, interval, macro
 from workup.core.text import several
-from workup.metrics.calibration import BRIER, ECE, LOG_SCORE
+from workup.metrics.calibration import BRIER, ECE, LOG_SCORE, WORST
 from workup.metrics.conformal import threshold
 from workup.metrics.known import metric
 from workup.report import tables, transcripts
@@ -225,7 +225,8 @@ class Scorecard:
         if len(held) < LEAST or not tested:
             return ScoreFigure(DASH)
         limit = threshold([score for score, _ in held], ALPHA)
-        inside = [float(score <= limit) for score, _ in tested]
+        # No set holds a truth at the worst score, which those that are not listed have too.
+        inside = [float(score <= limit and score < WORST) for score, _ in tested]
         found = interval(inside, [case for _, case in tested], bounds=SHARE, seed=entrant.seed)
         bar = tables.bar(found, 1.0)
         return ScoreFigure(plus_minus("in_set", found), found, self.link(entrant, station), bar)
