@@ -532,8 +532,11 @@ def test_facts_that_contain_the_answer_are_withheld_and_what_remains_is_counted(
     for _ in range(2):
         (counted,) = scores([play(Script(ANSWER), WORLD, asked)])
     assert caplog.text.count("facts contain the answer") == 1
-    assert counted.parts["giveaways"] == 1
-    assert counted.total == 4
+    assert counted.measures == {"giveaways": 1}
+    assert counted.total == sum(counted.parts.values()) == 4
+    assert scores([play(Script(ANSWER), WORLD, telling)])[0].measures == {"giveaways": 0}
+    unweighed = PLAIN.model_copy(update={"process": "none"})
+    assert scores([play(Script(ANSWER), WORLD, asked)], unweighed)[0].measures == {}
 
 
 # --- the scorer's work ---

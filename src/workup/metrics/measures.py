@@ -69,7 +69,7 @@ METRICS = (
         where=Where.PAGES,
     ),
     DDX,
-    # Found by a reward (`Score.measures`): that of `workup.methods.medr3`.
+    # Found by a reward (`Score.measures`): that of `workup.methods.medr3`, of `.promed`.
     Metric(
         "truncated_graph",
         "share of the episodes whose graph has more paths than are enumerated, so that R_logical "
@@ -78,6 +78,16 @@ METRICS = (
         undefined="where no graph was scored",
         rank=230,
         where=PAGED,
+    ),
+    Metric(
+        "giveaways",
+        "facts of the case that contain the answer, so that their Shapley values say nothing about "
+        "evidence",
+        undefined="where no facts were weighed",
+        range=COUNT,
+        digits=1,
+        rank=235,
+        where=Where.PAGES,
     ),
     FIRST_HOP,
     DOC_HIT,

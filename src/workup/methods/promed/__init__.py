@@ -220,7 +220,7 @@ def promed_reward(settings: Settings, environment: Environment) -> Reward:
             _warn()
         scores = iter(
             [
-                score(episode, acc, SIG, settings, given.get(episode.case.id, 0))
+                score(episode, acc, SIG, settings, given.get(episode.case.id))
                 for episode, acc, SIG in zip(episodes, accs, gained, strict=True)
             ]
         )
@@ -234,7 +234,7 @@ def _warn() -> None:
     """Warns once per process; the scores name the cases."""
     logging.getLogger(__name__).warning(
         "some facts contain the answer even as the patient tells them: their Shapley values say "
-        "nothing about evidence; the scores count them as 'giveaways'"
+        "nothing about evidence; the measure 'giveaways' counts them"
     )
 
 
@@ -259,12 +259,16 @@ def understanding(settings: Settings, instruments: Instruments) -> Understanding
 
 
 def score(
-    episode: Episode, acc: float, SIG: Sequence[float], settings: Settings, giveaways: int = 0
+    episode: Episode,
+    acc: float,
+    SIG: Sequence[float],
+    settings: Settings,
+    giveaways: int | None = None,
 ) -> Score:
     """One trajectory's score, action by action; the sum is R(τ), less the penalty.
 
-    The penalty is for a trajectory without an answer. `SIG` has one entry per turn. `giveaways` is
-    shown and changes no reward.
+    The penalty is for a trajectory without an answer. `SIG` has one entry per turn. `giveaways`, if
+    they were counted, is a measure of the score and changes no reward.
     """
     s = settings
     answered = not malformed(episode)
@@ -273,7 +277,7 @@ def score(
     asked, answer = distribute(acc, questions, s.alpha, s.beta, s.handed * s.alpha, s.shares)
     turns = (*asked, answer) if answered else (*asked[:-1], asked[-1] + penalty)
     parts = {"α·correct": s.alpha * acc, "β·ΣSIG": s.beta * sum(SIG), "malformed": penalty}
-    return Score(turns, parts | ({"giveaways": float(giveaways)} if giveaways else {}))
+    return Score(turns, parts, {} if giveaways is None else {"giveaways": float(giveaways)})
 
 
 # R(τ) = α·1(A' = A*) + β·Σ_t SIG(q_t), distributed over the actions.
