@@ -379,6 +379,15 @@ def test_the_audit_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ]
     assert "2 rows have no code" in output
     assert "columns must name two" in refused(f"{audit} columns=name,cod")
+    assert "columns must name two" in refused(f"{audit} columns=name by=code")
+    assert "by=ids: it must name one of id" in refused(f"{audit} columns=name,code by=ids")
+    assert "none of 7 rows has a name and a code of ICD-10 (cm)" in refused(audit)
+    more.write_text("name,code,part\nasthma,J45,a\nmumps,B26,b\n")
+    alone = done(f"audit names {more} --out {tmp_path}/b by=part")
+    assert "2 of 2 names are in the right category" in alone
+    assert {"a", "b"} <= {line.split()[0] for line in alone.splitlines() if line.strip()}
+    (tmp_path / "names.jsonl").write_text('{"name": "asthma", "codes": ["J45"], "part": "a"}\n')
+    assert "JSON lines have no columns" in refused(f"audit names {tmp_path}/names.jsonl by=part")
     more.write_text(f"zzqx,A00\n{'c' * 140_000},A00\n")
     assert "line 2: cannot be divided" in refused(f"{audit} columns=name,code names={more}")
     more.write_bytes(b"zzqx,A00\rasthma,J45\r")

@@ -332,6 +332,13 @@ def test_of_the_columns_that_name_a_row_words_are_broken_last() -> None:
     assert max(map(cell_len, narrow.file.getvalue().splitlines())) <= 50
 
 
+def test_a_table_without_rows_has_its_headings() -> None:
+    console = Console(file=StringIO(), width=40)
+    Sheet(["", "names"], []).show(console)
+    assert isinstance(console.file, StringIO)
+    assert "names" in console.file.getvalue()
+
+
 def test_compare_fits_eighty_columns(tmp_path: Path) -> None:
     names = ("craft-on-clinic-s-with-a-long-name", "outcome-on-clinic-s-with-another")
     runs = [

@@ -43,12 +43,18 @@ def read(
     """The rows of a table with tabs or commas, or of JSON lines with names and codes.
 
     A JSON line is `{"name", "synonyms": […], "codes": […]}`. `columns` are the headings of names
-    and codes in a table; without them its first two columns are read, from the first row on. `by`
-    is the heading of the column to group by. A cell may hold several codes. A code that the release
-    lacks becomes the narrowest group around it that the release has, or is left out. Lines that
-    begin with "#" are comments. Raises CaseError (file, line, field), UserError.
+    and codes in a table; without them its first two columns are read. `by` is the heading of the
+    column to group by. The first row is one of headings where either is given. A cell may hold
+    several codes. A code that the release lacks becomes the narrowest group around it that the
+    release has, or is left out. Lines that begin with "#" are comments. Raises CaseError (file,
+    line, field), UserError.
     """
     objects = path.suffix in {".jsonl", ".json"}
+    if objects and (columns or by):
+        raise UserError(
+            f"{path}: JSON lines have no columns, but name, synonyms and codes; leave out the "
+            "headings, or give a table"
+        )
     lines = (line for line in scan(path, whole=not objects) if not line.text.startswith("#"))
     if objects:
         for line in lines:
@@ -78,19 +84,21 @@ def _rows(
         raise UserError(f"{path}: is empty; a line holds a name and its ICD-10 code")
     tabs = "\t" in first[0].text
     heading = [cell.strip() for cell in cells(first[0], path, tabs=tabs)]
-    places = _places(path, (*columns, *([by] if by else [])), heading)
-    if not columns:
+    places = _places(path, columns, by, heading)
+    if not (columns or by):
         yield first[0].number, heading, places
     for line in lines:
         yield line.number, cells(line, path, tabs=tabs), places
 
 
-def _places(path: Path, columns: Sequence[str], heading: Sequence[str]) -> tuple[int, ...]:
-    if not columns:
-        return 0, 1
-    if len(columns) not in (2, 3) or not set(columns) <= set(heading):
+def _places(path: Path, columns: Sequence[str], by: str, heading: Sequence[str]) -> tuple[int, ...]:
+    """Which cells hold the name, the code and, with `by`, the group."""
+    if columns and (len(columns) != 2 or not set(columns) <= set(heading)):
         raise UserError(f"{path}: columns must name two of {', '.join(heading)}")
-    return tuple(heading.index(column) for column in columns)
+    if by and by not in heading:
+        raise UserError(f"{path}: by={by}: it must name one of {', '.join(heading)}")
+    places = tuple(heading.index(column) for column in columns) or (0, 1)
+    return (*places, heading.index(by)) if by else places
 
 
 def _codes(cell: str, tree: IcdTree) -> tuple[str, ...]:

@@ -93,7 +93,8 @@ class Sheet:
         ]
         widths = [min(LABEL, max(map(cell_len, column))) for column in names]
         words = [
-            max(cell_len(word) for text in column for word in text.split()) for column in names
+            max((cell_len(word) for text in column for word in text.split()), default=0)
+            for column in names
         ]
         while wrapped and sum(widths) > LABEL:
             spare = [width - word for width, word in zip(widths, words, strict=True)]

@@ -14,8 +14,9 @@ from typing import Literal
 from pydantic import Field
 
 from workup.cases.files import existing
-from workup.core.errors import RolloutError
+from workup.core.errors import RolloutError, UserError
 from workup.core.statistics import SHARE, Estimate, interval
+from workup.core.text import several
 from workup.metrics.icd_distance import IcdTree, kg, load_tree
 from workup.metrics.name_files import CodedNames, read, synonyms
 from workup.metrics.naming import Coded, Coder, CodingStep, known_names
@@ -31,7 +32,7 @@ class Settings(StudySettings):
     """What the file holds, and who codes names."""
 
     columns: Names = Field((), description="headings of names and codes; else the first two")
-    by: str = Field("", description="heading of a column by which names are also told apart")
+    by: str = Field("", description="heading of a column by which a table's names are told apart")
     release: Literal["cm", "who"] = Field("cm", description="cm (ICD-10-CM) or who")
     names: str = Field(
         "", description="a file of further names that may be used: FILE or FILE#NAMES,CODES"
@@ -186,6 +187,11 @@ def run(task: StudyTask) -> NamesAudit:
     s, file = task.settings, task.one
     icd = load_tree(s.release)
     right, left_out = together(read(existing(file), icd, s.columns, s.by))
+    if not right:
+        raise UserError(
+            f"{file}: none of {several(left_out, 'row')} has a name and a code of ICD-10 "
+            f"({s.release}); name their columns with columns=NAME,CODE"
+        )
     more = synonyms(s.names, icd, known_names(icd))
     model = task.run_models(restricted=False).open(s.model) if s.model else None
     coder = Coder(icd, model=model, more=more)
