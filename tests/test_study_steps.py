@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from studying import done, here, numbers_of, refused, typed
+from studying import asked, done, here, numbers_of, refused, typed
 
+from workup.core.errors import UserError
 from workup.studies.base import task
+from workup.studies.base.arms import settings_of
 from workup.studies.base.task import Room
+from workup.studies.stopping import _settings as stopping_settings
 
 __all__ = ["here"]  # a fixture
 
@@ -125,6 +129,37 @@ def test_a_new_study_is_one_file(room: Room) -> None:
 def test_its_mistakes_are_one_line(room: Room, words: str, said: str) -> None:
     assert said in refused(f"{room} {words}")
     assert not list(Path().rglob("*.html"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("study stopping 'random doctor' cases=clinic:xs seed=-1", "setting 'seed'"),
+        ("study questions run judges=x seed=-1", "setting 'seed'"),
+        ("audit interpreter cases=clinic:xs seed=-1", "setting 'seed'"),
+        ("audit rages seed=-1", "setting 'seed'"),
+        ("audit reward craft cases=clinic:xs seed=-1", "setting 'seed'"),
+        ("study stopping 'random doctor' cases=clinic:xs evaluation=5", "'evaluation': 5 is no"),
+        ("study stopping 'random doctor' cases=clinic:xs stopping=abc", "setting 'stopping'"),
+        ("study information endpoint:x cases=clinic:xs evaluation=x", "'evaluation': 'x' is no"),
+        ("study stopping 'random doctor' cases=clinic:xs alphas=[]", "'alphas': it takes at least"),
+        ("study information endpoint:x cases=clinic:xs shares=[]", "'shares': it takes at least"),
+        ("study dose endpoint:x cases=clinic:xs doses=[]", "'doses': it takes at least one"),
+        ("study cost endpoint:x cases=clinic:xs epsilons=[]", "'epsilons': it takes at least one"),
+        ("study cost endpoint:x cases=clinic:xs sizes=[]", "'sizes': it takes at least one"),
+        ("study ranks cases=clinic:xs taus=[]", "'taus': it takes at least one number"),
+    ],
+)
+def test_a_value_that_no_study_can_take_is_told_in_one_line(words: str, said: str) -> None:
+    assert said in refused(words)
+
+
+def test_a_part_of_the_settings_is_no_single_value() -> None:
+    with pytest.raises(UserError, match="setting 'evaluation': 5 is no mapping"):
+        settings_of({"cases": "clinic:xs", "evaluation": 5}, "random doctor")
+    found = asked("study", "stopping 'random doctor' cases=clinic:xs")
+    with pytest.raises(UserError, match="setting 'stopping': 'abc' is no mapping"):
+        stopping_settings(replace(found, others={"stopping": "abc"}), {}, "random doctor")
 
 
 @pytest.mark.parametrize("room", ["study", "audit"])

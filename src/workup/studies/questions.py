@@ -37,7 +37,7 @@ from workup.roles.fence import clean
 from workup.roles.judges.assessor import Rubric, consult
 from workup.runs import Record, Run
 from workup.runs.policies import resolve
-from workup.runs.settings import PolicySettings
+from workup.runs.settings import PolicySettings, Seed
 from workup.studies.base import plots
 from workup.studies.base.agreement import krippendorff
 from workup.studies.base.result import STARRED, Result, Section, for_each, sheet, signed
@@ -90,7 +90,7 @@ class Settings(StudySettings):
     )
     outcome: bool = Field(False, description="tell judges the verdict too, as the paper does")
     n: int = Field(25, ge=1, description="cases, the same of each run")
-    seed: int = Field(0, description="of all draws")
+    seed: Seed = Field(0, description="of all draws")
 
 
 class _Marks(ClosedModel):

@@ -24,7 +24,7 @@ from workup.metrics import conformal
 from workup.report.sheets import Sheet
 from workup.rl.rollout import play_all
 from workup.rl.running import run_to_end
-from workup.runs.settings import PolicySettings, with_user_config
+from workup.runs.settings import PolicySettings, mapping, with_user_config
 from workup.studies.base import plots
 from workup.studies.base.arms import on_the_same_cases
 from workup.studies.base.result import Cell, Result, Section, plain, sheet
@@ -328,7 +328,7 @@ def _settings(task: StudyTask, values: Mapping[str, Any], policy: str) -> Policy
 
     Episodes of one case are alike, and the promise is about cases that are not.
     """
-    stopping: dict[str, Any] = dict(task.others.get("stopping") or {})
+    stopping = mapping(task.others, "stopping")
     stopping |= {"alpha": min(task.settings.alphas), "calibration": task.settings.calibration}
     built = with_user_config(PolicySettings, {**values, "policy": policy, "stopping": stopping})
     if built.evaluation.samples > 1:

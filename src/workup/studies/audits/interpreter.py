@@ -28,6 +28,7 @@ from workup.environments.base.interpreter import Interpreter
 from workup.environments.base.matcher import MEANING, MODEL, STEPS
 from workup.environments.base.recorded import RecordedConsultation
 from workup.rl.running import run_to_end
+from workup.runs.settings import Seed
 from workup.studies.base.result import Result, Section, for_each, percent, sheet
 from workup.studies.base.task import Study, StudySettings, StudyTask
 
@@ -64,7 +65,7 @@ class Settings(StudySettings):
     )
     terms: str = Field("", description="as environment.terms")
     model: str = Field("", description="the interpreter: endpoint:NAME, a model folder, a hub id")
-    seed: int = Field(0, description="of the draw of other words")
+    seed: Seed = Field(0, description="of the draw of other words")
 
 
 @dataclass(frozen=True, slots=True)

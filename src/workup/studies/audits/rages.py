@@ -40,6 +40,7 @@ from workup.environments.exams.rages import (
 from workup.report.sheets import Sheet
 from workup.rl.running import run_to_end
 from workup.roles.judges.exact import DIFFERENCE
+from workup.runs.settings import Seed
 from workup.runs.words import DASH, decimal
 from workup.studies.base.result import Result, Section, percent, sheet
 from workup.studies.base.task import Study, StudySettings, StudyTask
@@ -77,7 +78,7 @@ class Settings(StudySettings):
         0.5, ge=0, le=1, description="share of each record that the simulator knows"
     )
     n: int = Field(400, ge=1, description="orders of each configuration")
-    seed: int = Field(0, description="which orders, and which part of the records")
+    seed: Seed = Field(0, description="which orders, and which part of the records")
 
 
 @dataclass(frozen=True, slots=True)

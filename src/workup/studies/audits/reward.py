@@ -35,8 +35,8 @@ from workup.rl.running import run_to_end
 from workup.roles.judges.verdicts import Verdicts
 from workup.runs import Record
 from workup.runs.policies import resolve
+from workup.runs.settings import Seed, with_user_config
 from workup.runs.settings import Settings as TrainingSettings
-from workup.runs.settings import with_user_config
 from workup.studies.base.result import Result, Section, plain, sheet, signed
 from workup.studies.base.task import Study, StudySettings, StudyTask
 
@@ -52,7 +52,7 @@ class Settings(StudySettings):
 
     cases: str = Field("", description="whose training cases; clinic:s or clinic:pathology if none")
     n: int = Field(12, ge=2, description="cases at most, evenly spaced")
-    seed: int = Field(0, description="of all draws")
+    seed: Seed = Field(0, description="of all draws")
     policy: str = Field(
         "smollm2",
         description="the weights whose log-probabilities a reward reads, where it reads any",

@@ -22,7 +22,7 @@ from workup.runs.estimates import difference, estimate
 from workup.runs.folder import is_run
 from workup.runs.policies import resolve
 from workup.runs.policies.unseen import open_unseen
-from workup.runs.settings import PolicySettings, in_full, merge, with_user_config
+from workup.runs.settings import PolicySettings, in_full, mapping, merge, with_user_config
 from workup.studies.base import plots
 from workup.studies.base.result import (
     STARRED,
@@ -209,7 +209,7 @@ def settings_of(values: Mapping[str, Any], policy: str, **changes: Any) -> Polic
     asked = in_full(merged.get("environment"))
     ours = not resolve(policy).is_run and asked.get("name", PROMED["name"]) == PROMED["name"]
     merged["environment"] = {**(PROMED if ours else {}), **asked}
-    merged["evaluation"] = {**(values.get("evaluation") or {}), "anchors": False}
+    merged["evaluation"] = {**mapping(values, "evaluation"), "anchors": False}
     built = with_user_config(PolicySettings, merged)
     more = {"conclude": built.conclude, "stopping.alpha": built.stopping.alpha}
     if added := next((key for key, value in more.items() if value is not None), ""):

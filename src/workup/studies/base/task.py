@@ -12,21 +12,22 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from workup.core.disk import slug
 from workup.core.errors import UserError, nearest, unknown
 from workup.core.shapes import FrozenModel
 from workup.roles.config import Config
 from workup.roles.run_models import RunModels
-from workup.runs.settings import PolicySettings, build, read
+from workup.runs.settings import PolicySettings, Seed, build, mapping, read
 
 if TYPE_CHECKING:
     from workup.report.live import Live
     from workup.studies.base.result import Result
 
+T = TypeVar("T")
 Room = Literal["study", "audit"]
 ROOMS: Mapping[Room, str] = {"study": "workup.studies", "audit": "workup.studies.audits"}
 Subject = Literal["policy", "run", "file", "review", "method"]
@@ -56,8 +57,16 @@ def _parts(value: Any) -> Any:
     return value if isinstance(value, Sequence) else [value]
 
 
-Numbers = Annotated[tuple[float, ...], BeforeValidator(_parts)]
-Counts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_parts)]
+def _some(values: tuple[T, ...]) -> tuple[T, ...]:
+    if not values:
+        raise ValueError("it takes at least one number")
+    return values
+
+
+Numbers = Annotated[tuple[float, ...], BeforeValidator(_parts), AfterValidator(_some)]
+Counts = Annotated[
+    tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_parts), AfterValidator(_some)
+]
 Names = Annotated[tuple[str, ...], BeforeValidator(_parts)]
 
 
@@ -70,7 +79,7 @@ class SourceSettings(StudySettings):
 
     cases: str = Field(description="the source whose test cases are taken (`workup sources`)")
     n: int = Field(100, ge=1, description="test cases at most, evenly spaced")
-    seed: int = Field(0, description="of all draws")
+    seed: Seed = Field(0, description="of all draws")
 
 
 @dataclass(frozen=True)
@@ -152,7 +161,7 @@ class StudyTask:
     def values(self) -> Mapping[str, Any]:
         """The settings of an evaluation of the same cases, without a policy."""
         own = {"cases": self.settings.cases, "seed": self.settings.seed}
-        how = {**(self.others.get("evaluation") or {}), "cases": self.settings.n}
+        how = {**mapping(self.others, "evaluation"), "cases": self.settings.n}
         return {**self.others, **own, "evaluation": how}
 
     def begin(self, total: int, unit: str = "case") -> Callable[[], None]:
@@ -199,7 +208,7 @@ def commissioned(
     for key, about in study.settings.model_fields.items():
         if about.is_required() and key not in own:
             raise UserError(f"workup {room} {name}: say {key}=…, {about.description}")
-    if study.evaluates and "cases" in (others.get("evaluation") or {}):
+    if study.evaluates and "cases" in mapping(others, "evaluation"):
         raise UserError("evaluation.cases: a study takes its number of cases from n=…; type that")
     settings = build(study.settings, own if study.evaluates else values)
     of = getattr(settings, "cases", "") or "".join(studied[:1])
