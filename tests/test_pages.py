@@ -13,6 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -330,6 +331,20 @@ def test_of_the_columns_that_name_a_row_words_are_broken_last() -> None:
     sheet.show(narrow)
     assert isinstance(narrow.file, StringIO)
     assert max(map(cell_len, narrow.file.getvalue().splitlines())) <= 50
+
+
+@pytest.mark.parametrize("name", ['x id="a" #010101 url(#b) <y>', "font: 8px 'DejaVu Sans'"])
+def test_a_name_in_a_figure_stays_as_it_is(name: str) -> None:
+    @plotting.figure
+    def drawn() -> plotting.Drawing:
+        ax = plotting.panel("", 2)
+        plotting.rowed(ax, [name])
+        return plotting.Drawing("names", [ax], [])
+
+    figure = str(drawn())
+    told = [unescape(text) for text in re.findall(r"<text [^>]*>([^<]*)</text>", figure)]
+    assert name in told
+    assert "DejaVu" not in re.sub(r">[^<]*<", "><", figure)
 
 
 def test_a_table_without_rows_has_its_headings() -> None:

@@ -201,11 +201,6 @@ def _svg(ax: Axes, label: str, name: str) -> Markup:
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(
-        r"#0[0-9a-f](?:0[0-9a-f]){2}\b", lambda match: _PAGE.get(match[0], match[0]), text
-    )
-    # Versions of matplotlib differ: "font: 8px 'DejaVu Sans'" or "font-family: 'DejaVu Sans'".
-    text = re.sub(r"(font(?:-family)?: [^;'\"]*)'DejaVu Sans'[^;\"]*", r"\1var(--sans)", text)
     # Without width and height the figure keeps its proportions at any width. Its maximal width
     # is that at which its letters have the size of the page's.
     width = float(re.findall(r'<svg[^>]*? width="([\d.]+)pt"', text)[0])
@@ -218,14 +213,26 @@ def _svg(ax: Axes, label: str, name: str) -> Markup:
     title = ax.get_title(loc="left")
     aloud = escape(f"{label}: {title}" if title else label)
     head = f'<svg role="img" aria-label="{aloud}" style="max-width:{width * GROWTH:.0f}px"'
-    return Markup(_own_ids(text, name).replace("<svg", head, 1))
+    return Markup(_for_the_page(text, name).replace("<svg", head, 1))
 
 
-def _own_ids(svg: str, name: str) -> str:
-    """`svg` with ids that no other figure on the page has."""
+def _for_the_page(svg: str, name: str) -> str:
+    """`svg` with the page's colours and font, and with ids that no other figure on it has.
+
+    Only tags are rewritten: what stands between them is text, which may look like one of these.
+    """
     prefix = "f" + hashlib.blake2b((name + svg).encode(), digest_size=4).hexdigest()
-    svg = re.sub(r'\bid="([^"]*)"', rf'id="{prefix}\1"', svg)
-    return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", svg)
+
+    def rewritten(found: re.Match[str]) -> str:
+        tag = re.sub(
+            r"#0[0-9a-f](?:0[0-9a-f]){2}\b", lambda match: _PAGE.get(match[0], match[0]), found[0]
+        )
+        # Versions of matplotlib differ: "font: 8px 'DejaVu Sans'" or "font-family: 'DejaVu Sans'".
+        tag = re.sub(r"(font(?:-family)?: [^;'\"]*)'DejaVu Sans'[^;\"]*", r"\1var(--sans)", tag)
+        tag = re.sub(r'\bid="([^"]*)"', rf'id="{prefix}\1"', tag)
+        return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", tag)
+
+    return re.sub(r"<[^>]*>", rewritten, svg)
 
 
 def whiskers(found: Sequence[Estimate]) -> Floats:
