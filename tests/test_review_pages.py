@@ -35,9 +35,10 @@ from workup.core.episode import (
 from workup.core.errors import UserError
 from workup.retrieval.connections import listening
 from workup.runs import Record, Run
-from workup.studies.review import form
+from workup.studies.review import form, tables
 from workup.studies.review.folder import Review, ReviewPlan, make
 from workup.studies.review.form import Question
+from workup.studies.review.results import Results
 from workup.viewer import app, reviewing
 from workup.viewer.guard import HEADERS, WRITING, Gate
 
@@ -238,6 +239,11 @@ def test_restricted_cases_are_withheld(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="this machine alone"):
         reviewing.serve_review(review.path, ("Ada",), away, restricted=True)
     assert not review.answers.reviewers()
+    figures, marks = tmp_path / "figures.json", tmp_path / "marks.csv"
+    results = Results.of(review)
+    tables.write_figures(results, figures)
+    tables.write_csv(results, marks)
+    assert [file.stat().st_mode & 0o777 for file in (figures, marks)] == [0o600] * 2
 
 
 # --- who writes what ------------------------------------------------------------------------------

@@ -354,6 +354,7 @@ def test_two_suites_are_compared_benchmark_by_benchmark(
     assert "difference in accuracy to single: vanilla (one)" in told
     text = (tmp_path / "page.html").read_text()
     assert "both: rag (one)" in text
+    assert "behind the name how many episodes were judged" in text
     figures = suite.figures(suite.beside(runs, lambda one, other: True)[0])
     ours = figures["doctors"]["both: naive (one)"]
     theirs = figures["doctors"]["single: vanilla (one)"]
@@ -362,6 +363,15 @@ def test_two_suites_are_compared_benchmark_by_benchmark(
             theirs["benchmarks"][name]["accuracy"]
         )
         assert mean(ours["lead"][name]) == pytest.approx(gap)
+
+
+def test_what_is_compared_of_restricted_cases_is_for_its_owner_alone(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [Run.open(folder / name) for name in ("single", "both")]
+    monkeypatch.setattr(Run, "restricted", True)
+    compare(runs, tmp_path / "page.html", json=tmp_path / "figures.json")
+    assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
 
 
 def test_what_cannot_be_compared_is_told(folder: Path) -> None:

@@ -138,10 +138,12 @@ def _show(
 def _suites(runs: Sequence[Run], console: Console, html: Path | None, json: Path | None) -> None:
     table, notes = _beside(runs)
     found = _of_suites(table, notes)
+    private = any(run.restricted for run in runs)
     if html is not None:
-        suite.page_beside(table, notes, html, " · ".join(run.name for run in runs))
+        title = " · ".join(run.name for run in runs)
+        suite.page_beside(table, notes, html, title, private=private)
     if json is not None:
-        write_json(json, found, private=any(run.restricted for run in runs))
+        write_json(json, found, private=private)
     for sheet in suite.sheets(found):
         sheet.show(console)
     for note in found["notes"]:

@@ -458,8 +458,13 @@ def beside(runs: Sequence[Run], alike: Callable[[Run, Run], bool]) -> tuple[Tabl
     return Table(kept, [*entrants, *exact]), notes
 
 
-def page_beside(table: Table, notes: Sequence[str], html: Path, title: str) -> None:
-    """The comparison as an offline page. Raises UserError when the disk refuses."""
+def page_beside(
+    table: Table, notes: Sequence[str], html: Path, title: str, *, private: bool = False
+) -> None:
+    """The comparison as an offline page, its owner's alone where it is `private`.
+
+    Raises UserError when the disk refuses.
+    """
     content = _content(table, html.parent)
     head: dict[str, Any] = {
         "title": title,
@@ -468,4 +473,5 @@ def page_beside(table: Table, notes: Sequence[str], html: Path, title: str) -> N
         "calls": None,
         "workup_version": "",
     }
-    write_whole(html, render("suite.html", **content, **head, notes=list(notes)))
+    text = render("suite.html", **content, **head, notes=list(notes))
+    write_whole(html, text, private=private)

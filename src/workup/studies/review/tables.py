@@ -70,9 +70,8 @@ def write_parquet(results: Results, file: Path) -> None:
 
 
 def write_figures(results: Results, file: Path) -> None:
-    """All figures as JSON."""
-    with clear_errors(file):
-        write_json(file, results.as_json())
+    """All figures as JSON. Raises UserError when the disk refuses."""
+    write_json(file, results.as_json(), private=results.review.manifest.restricted)
 
 
 def _reviewers(results: Results) -> Sheet:
