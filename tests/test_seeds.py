@@ -26,7 +26,7 @@ from workup.core.errors import UserError
 from workup.report import compare
 from workup.report.seeds import grouped
 from workup.report.sides import compared
-from workup.report.tables import gaps
+from workup.report.tables import gaps, signed
 from workup.runs import Outcome, Run
 from workup.runs.estimates import difference, estimate, paired_means, pooled, pooled_difference
 from workup.runs.summary import describe_seeds, lead
@@ -192,6 +192,14 @@ def test_levels_and_difference_do_not_contradict_each_other() -> None:
     }
     (change,) = gaps(ours, theirs, ["accuracy"], 0)
     assert (change.before, change.after, change.by) == (".83", ".80", "−.03")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.07, "+.07"), (-0.07, "−.07"), (-0.001, ".00"), (0.001, ".00"), (0, ".00"), (1, "+1.00")],
+)
+def test_a_difference_has_its_sign_unless_it_is_rounded_to_nothing(value: float, text: str) -> None:
+    assert signed("accuracy", value) == text
 
 
 def test_sides_with_different_cases_in_every_seed_stand_with_their_own() -> None:

@@ -491,7 +491,7 @@ def grouped(warnings: Sequence[str]) -> list[str]:
         who, _, said = line.partition(": ")
         number, percent, rest = said.partition(" % ")
         found.setdefault(rest, []).append(f"{who}, {number}{percent}".rstrip())
-    return [f"{'; '.join(each)} {rest}" for rest, each in found.items()]
+    return [f"{'; '.join(each)} {rest}".rstrip() for rest, each in found.items()]
 
 
 def meetings(card: Scorecard, doctor: Entrant) -> Iterator[tuple[str, list[Meeting]]]:

@@ -311,8 +311,9 @@ def chance(p: float) -> str:
 
 
 def signed(metric: str, value: float) -> str:
-    """ "+.31", "−.09" """
-    return f"{'−' if value < 0 else '+'}{number(metric, abs(value))}"
+    """ "+.31", "−.09"; what is rounded to nothing has no sign."""
+    text = number(metric, value)
+    return f"+{text}" if value > 0 and text.strip("0.") else text
 
 
 def reward_parts(run: Run, ends: Ends) -> Sheet | None:
