@@ -275,6 +275,26 @@ def test_reasoning_is_compared_with_the_reference_by_the_mathematics() -> None:
             assert score.parts["semantic"] == pytest.approx(1.0)
 
 
+def test_paths_are_known_by_their_relations_too_if_so_wished() -> None:
+    """The reference's entities under another relation's name: as good, or nothing."""
+    (told,) = WORLD.references(CASE)
+    said = read_triples(told)
+    ending = f"</think><answer>{CASE.truth.diagnosis}</answer>"
+    episode = played(f"<think>{' '.join(map(verbalise, said))}{ending}")
+    renamed = tuple(Statement(head, f"not {name}", tail) for head, name, tail in said)
+    truth = replace(CASE.truth, references=(told,), graphs=(renamed,))
+    episode = replace(episode, case=replace(CASE, truth=truth))
+    for identity, expected in (("entities", 1.0), ("relations", 0.0)):
+        chosen = build(MedR3Settings, {"recipe": "1", "identity": identity})
+        (stage,) = (
+            each
+            for each in methods.load("medr3").stages(chosen, WORLD)
+            if isinstance(each, GrpoStage)
+        )
+        ((score,),) = asyncio.run(stage.reward(((episode,),), Instruments(ExactJudge())))
+        assert score.parts["logical"] == pytest.approx(expected)
+
+
 def test_a_truncated_graph_is_a_measure_of_its_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

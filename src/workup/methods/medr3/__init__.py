@@ -15,7 +15,7 @@ from workup.environments.reasoning import reasoning_of
 from workup.methods.base.encoders import AUTO, Embed, EncoderName, embedder, encoder_notes, trigrams
 from workup.methods.base.outcome import Marking, Partly
 from workup.methods.base.printed import with_reward
-from workup.methods.medr3.graphs import LongestOf
+from workup.methods.medr3.graphs import Identity, LongestOf
 from workup.methods.medr3.progressive import STAGES, Component, Reads, check, progressive
 from workup.rl.credit import Normalise, zscore
 
@@ -85,6 +85,10 @@ class Settings(ReasoningSettings):
         "shorter",
         description="K: the shorter of the two longest paths (as printed), or the reference's",
     )
+    identity: Identity = Field(
+        "entities",
+        description="by what a path is known: its entities alone, or its relations too (relations)",
+    )
     encoder: EncoderName = Field(
         AUTO,
         validate_default=True,
@@ -139,6 +143,7 @@ def stages(settings: Settings, environment: Environment) -> Sequence[Stage]:
         components_of(settings),
         embed,
         settings.longest,
+        settings.identity,
         left_out=settings.without,
     )
 
@@ -149,18 +154,19 @@ def warm_then_grpo(
     rewards: Mapping[str, Sequence[Component]],
     embed: Embed = trigrams,
     longest: LongestOf = "shorter",
+    identity: Identity = "entities",
     *,
     left_out: Sequence[Component] = (),
 ) -> Sequence[Stage]:
     """A warm start, then GRPO in stages: the name of each, and the components of its reward.
 
-    `embed` and `longest` decide how reasoning is compared with references, where it is. `left_out`
-    are the components that `reward.without` names.
+    `embed`, `longest` and `identity` decide how reasoning is compared with references, where it is.
+    `left_out` are the components that `reward.without` names.
     """
     world = reasoning_of(environment)
     diagnoses, library = world.record.diagnoses, world.library
     partly = Partly(settings.partly, settings.marking, diagnoses, library)
-    reads = Reads(embed, longest, settings.least, partly)
+    reads = Reads(embed, longest, settings.least, partly, identity)
     made: list[Stage] = [SftStage("warm start", Teaching().demonstrate)]
     for name, components in rewards.items():
         reward, settle = progressive(world, components, reads)

@@ -93,6 +93,10 @@ class Graph:
         """The simple paths, each known by the entities and relations along it."""
         return simple_paths((head, (relation,), tail) for head, relation, tail in self.triples)
 
+    def paths(self, identity: Identity) -> Paths:
+        """The simple paths, each known by its entities alone, or by its relations too."""
+        return self.entity_paths if identity == "entities" else self.relation_paths
+
 
 def simple_paths(
     edges: Iterable[tuple[str, tuple[str, ...], str]], most: int = MOST_PATHS
@@ -166,10 +170,7 @@ def logical(
 
 
 def _logical(graph: Graph, reference: Graph, longest: LongestOf, identity: Identity) -> float:
-    generated, wanted = (
-        each.entity_paths if identity == "entities" else each.relation_paths
-        for each in (graph, reference)
-    )
+    generated, wanted = (each.paths(identity) for each in (graph, reference))
     K = len(wanted.levels)
     if longest == "shorter" or generated.truncated:
         K = min(K, len(generated.levels))

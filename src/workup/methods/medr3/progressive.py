@@ -28,6 +28,7 @@ from workup.methods.base.encoders import Embed
 from workup.methods.base.outcome import Partly, graded
 from workup.methods.medr3.graphs import (
     Graph,
+    Identity,
     LongestOf,
     breadth,
     logical,
@@ -55,16 +56,18 @@ _REMEMBERED = 1 << 12  # graphs of references, and embeddings, until the store i
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """How reasoning is read: `embed` makes unit vectors of texts; `longest` decides K (MR-4).
+    """How reasoning is read: `embed` makes unit vectors of texts.
 
-    `least` is the number of searches from which the component `searches` pays (θ = 3). `partly` is
-    what a partly right answer pays (MR-3), and when.
+    `longest` decides K, and `identity` by what a path is known (MR-4). `least` is the number of
+    searches from which the component `searches` pays (θ = 3). `partly` is what a partly right
+    answer pays (MR-3), and when.
     """
 
     embed: Embed
     longest: LongestOf = "shorter"
     least: int = 3
     partly: Partly = field(default_factory=Partly)
+    identity: Identity = "entities"
 
 
 def check(
@@ -175,9 +178,10 @@ class _Scoring:
         if _WITH_GRAPHS & wanted:
             graph, others = await self._graph(episode), await self._compared(episode.case)
             parts["statistic"] = statistic(graph, others)
-            parts["logical"] = logical(graph, others, longest=self.reads.longest)
+            longest, identity = self.reads.longest, self.reads.identity
+            parts["logical"] = logical(graph, others, longest=longest, identity=identity)
             if "logical" in wanted:
-                besides["truncated_graph"] = float(graph.entity_paths.truncated)
+                besides["truncated_graph"] = float(graph.paths(identity).truncated)
             parts["breadth"] = breadth(graph)
         if "quality" in wanted:
             parts["quality"] = quality(await self._graded(episode))
