@@ -1,8 +1,8 @@
 """Workup's own case format: one case per line, by `case.schema.json` (see docs/cases.md).
 
 Beside `NAME.jsonl` there may be a `NAME.source.json` with what holds for all cases: the items that
-can be asked for, and the closed list of diagnoses. Without it, what the facts are called is found as
-free text, and answers are open.
+can be asked for, and the closed list of diagnoses. Without it, what the facts are called is found
+as free text, and answers are open.
 
 Patients of one publication (`truth.extra.publications`) are on one side of the split, and so are
 equal ones, and several questions about one presentation.
@@ -394,7 +394,7 @@ def _source(name: str, file: CaseLines, seen: _Seen, sidecar: _Sidecar | None) -
         phrases=tuple(dict.fromkeys([*wording, *texts, *diagnoses])),
         notes=()
         if sidecar
-        else (f"No {sidecar_of(path).name}: what facts are called is free text, answers are open.",),
+        else (f"No {sidecar_of(path).name}: what facts are called is free text; open answers.",),
         restricted=seen.restricted,
         undivided=True,
     )
