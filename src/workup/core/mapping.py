@@ -27,6 +27,9 @@ MOST = 100_000
 DEEPEST = 32
 """The most keys that lead to a value."""
 
+# What PyYAML raises, with the value in it, for one that is not what its tag says: `!!int x`.
+_UNREAD = (ValueError, LookupError, AttributeError, TypeError)
+
 
 def load(file: Path) -> dict[str, Any]:
     """The mapping in a YAML file; {} for an empty one.
@@ -43,9 +46,9 @@ def load(file: Path) -> dict[str, Any]:
         plain = OmegaConf.to_container(OmegaConf.load(io.StringIO(text.decode())), resolve=False)
     except FileNotFoundError:
         raise UserError(f"{file}: no such file") from None
-    except (OmegaConfBaseException, OSError, ValueError) as error:
+    except (OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: {str(error).splitlines()[0][:200]}") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, *_UNREAD) as error:
         raise UserError(f"{file}: not readable as YAML ({_reason(error)})") from None
     assert isinstance(plain, dict)  # `_check` has refused anything else
     return {str(key): value for key, value in plain.items()}
@@ -53,6 +56,8 @@ def load(file: Path) -> dict[str, Any]:
 
 def _reason(error: Exception) -> str:
     """Why a text is no YAML, and the line, without a word of the text: it may hold a key."""
+    if isinstance(error, _UNREAD):
+        return "a value is not what its tag says, or a number too long; put it in quotes, untagged"
     mark, problem = (getattr(error, f"problem{part}", None) for part in ("_mark", ""))
     known = {
         "found duplicate key": "a name stands twice",
