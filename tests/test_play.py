@@ -268,6 +268,14 @@ def test_a_case_cannot_steer_the_terminal() -> None:
 # --- the review ---
 
 
+def test_square_brackets_of_a_finding_are_shown_as_they_are() -> None:
+    facts = (Fact("a", "", "The [name withheld] is back.[/b]"),)
+    truth = replace(FREE.test[0].truth, facts=facts)
+    screen = Screen("fever", "dx 1")
+    screen.play(replace(FREE, test=(replace(FREE.test[0], truth=truth),)), 0)
+    assert "The [name withheld] is back.[/b]" in screen.text
+
+
 def test_worth_and_reward_are_those_of_the_equations() -> None:
     screen = Screen("crackles", "fever", "dx Pneumonia")
     records = screen.play()

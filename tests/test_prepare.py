@@ -37,6 +37,7 @@ from workup import open_source
 from workup.cases import problems
 from workup.cases.jsonl import provenances, write
 from workup.cli import app as cli
+from workup.cli.prepare import _show as show_report
 from workup.core.case import Case, Fact, Source, Truth
 from workup.core.errors import BudgetError, UserError, WorkupError
 from workup.prepare import load, names
@@ -164,6 +165,16 @@ def test_every_record_says_where_it_comes_from(tmp_path: Path) -> None:
 def weights(body: dict[str, Any]) -> str:
     count = len(lines(sections(body)["findings"]))
     return json.dumps({"weights": [{"number": n, "weight": n} for n in range(1, count + 1)]})
+
+
+def test_the_table_shows_a_failures_words_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Report("facts", "m[/b]", "1", {}, "", "", 1, private=False)
+    shown.fail("en-[i]1[/i]", "no [/b] in \x1b[31m the answer")
+    show_report(shown, Path("out.jsonl"))
+    said = capsys.readouterr().out
+    assert "facts (m[/b])" in said
+    assert "failed: no [/b] in  [31m the answer" in said
+    assert "en-[i]1[/i]" in said
 
 
 def test_what_is_finished_is_not_done_again(tmp_path: Path) -> None:

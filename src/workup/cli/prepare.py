@@ -12,7 +12,7 @@ import typer
 
 from workup.cli.common import Endpoints, Strict
 from workup.core.errors import UserError
-from workup.core.text import several
+from workup.core.text import several, unsteering
 
 if TYPE_CHECKING:
     from workup.prepare.report import Report
@@ -161,12 +161,14 @@ def _show(report: Report, out: Path) -> None:
         "",
         "cases",
         "for example",
-        title=f"{report.step} ({report.model})",
+        title=Text(unsteering(f"{report.step} ({report.model})")),
         title_justify="left",
         box=None,
     )
     for what, count, examples in report.rows():
-        table.add_row(what, str(count), Text(examples, overflow="ellipsis", no_wrap=True))
+        # Text, since a failure's words are a server's and may hold square brackets
+        cases = Text(unsteering(examples), overflow="ellipsis", no_wrap=True)
+        table.add_row(Text(unsteering(what)), str(count), cases)
     Console(highlight=False).print(table)
     rest = "" if report.complete else "; the same command tries the rest again"
     print(f"{out}: {report.kept} of {several(report.cases, 'case')}{rest}")

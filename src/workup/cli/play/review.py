@@ -104,7 +104,7 @@ def _findings(console: Console, record: Record, settings: craft.Settings) -> Non
     for fact in shown:
         when = f"turn {turns[fact.id]}" if fact.id in turns else "missed"
         worth = _worth(fact, total, settings) if total else ()
-        table.add_row(when, unsteering(fact.text), *worth, style=STYLES[fact.weight])
+        table.add_row(when, Text(unsteering(fact.text)), *worth, style=STYLES[fact.weight])
     console.print(table)
     if rest:
         console.print(Text(f"not asked for, and irrelevant: {rest} more", style="dim"))
@@ -192,7 +192,7 @@ def _columns(records: Sequence[Record], width: int, title: str) -> Table:
     )
     table.add_column("turn", style="dim", no_wrap=True)
     for record in records:
-        table.add_column(record.doctor, min_width=_NARROWEST, max_width=_WIDEST)
+        table.add_column(Text(unsteering(record.doctor)), min_width=_NARROWEST, max_width=_WIDEST)
     cells = [list(_asked(record, width)) for record in records]
     for row in range(max(map(len, cells))):
         table.add_row(str(row + 1), *(column[row] if row < len(column) else "" for column in cells))
@@ -291,7 +291,7 @@ class _Tutor:
             return f"{gain:.2f} bits expected, the most"
         return (
             f"{gain:.2f} bits expected; most: {gains[best]:.2f}, "
-            f"{shorten(names[best], _WIDEST, placeholder=' …')}"
+            f"{shorten(unsteering(names[best]), _WIDEST, placeholder=' …')}"
         )
 
     def _bars(self, evidence: Evidence, ascii_only: bool) -> Table:
@@ -301,7 +301,8 @@ class _Tutor:
         top = [int(place) for place in np.argsort(-posterior, kind="stable")[:_TOP]]
         table = Table.grid(padding=(0, 1, 0, 0))
         for place in top if truth in top else [*top, truth]:
-            chance, name = float(posterior[place]), self.knowledge.diagnoses[place]
+            chance = float(posterior[place])
+            name = unsteering(self.knowledge.diagnoses[place])
             label = Text(f"{name} ←", style="bold") if place == truth else Text(name)
             table.add_row(share(chance).rjust(4), _bar(chance, ascii_only), label)
         return table
