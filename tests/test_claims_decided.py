@@ -424,6 +424,10 @@ def test_a_set_up_needs_room_between_its_anchors() -> None:
 
     assert checks.lacks_room(headroom, summary(0.9, 0.7)) == ""
     assert "only .05 above" in checks.lacks_room(headroom, summary(0.75, 0.7))
+    for strange in (0.9, "high", None):
+        entries = {"greedy": {"accuracy": strange}, "random": {}}
+        with pytest.raises(UserError, match="no accuracy of 'greedy'; there are greedy, random"):
+            checks.lacks_room(headroom, {"doctors": entries})
     with pytest.raises(UserError, match="no accuracy of 'greedy'; there are random"):
         checks.lacks_room(headroom, {"doctors": {"random": {"accuracy": {"mean": 1.0}}}})
 

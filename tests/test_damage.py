@@ -26,6 +26,7 @@ from workup.runs import Run
 from workup.runs.files import DEEPEST, LARGEST_JSON, LARGEST_LINES, DamagedError
 from workup.runs.packed import PER_BLOCK, TOLD, Connection, likeness, squeezed
 from workup.runs.packed import opened as unpacked
+from workup.runs.untouched import Untouched
 from workup.viewer import opened, pages
 from workup.viewer.app import render
 from workup.viewer.asking import written
@@ -198,6 +199,15 @@ OPENED: dict[str, tuple[Callable[[Path], None], str]] = {
         "field 'doctors.trained.noise.low'",
     ),
     "not a number": (in_place("summary.json", summary(accuracy={"mean": float("nan")})), "NaN"),
+    "repeats a text": (
+        in_place("summary.json", summary(repeats_accuracy={"each": "x", "mean": 1.0, "sd": 0.0})),
+        "field 'doctors.trained.repeats_accuracy.each'",
+    ),
+    "a chance a list": (in_place("summary.json", summary(ece_by_chance=[1])), "ece_by_chance"),
+    "a speed a text": (
+        in_place("summary.json", '{"episodes_per_second": {"trained": "x"}}'),
+        "field 'episodes_per_second.trained",
+    ),
     "calls without a role": (in_place("summary.json", '{"calls": [{}]}'), "field 'calls.0.role'"),
     "versions half a character": (in_place("versions.json", HALF), "this file is damaged"),
     "versions a pipe": (pipe("versions.json"), "it is a pipe"),
@@ -208,6 +218,20 @@ OPENED: dict[str, tuple[Callable[[Path], None], str]] = {
     "config no YAML": (in_place("config.yaml", "a: ["), "not readable as YAML"),
     "seed a text": (in_place("config.yaml", "seed: x\nsplit: 0\n..."), "field 'seed'"),
     "anchors a number": (in_place("config.yaml", "anchors: 3\nsplit: 0\n..."), "field 'anchors'"),
+    "a part a number": (in_place("config.yaml", "parts: [1]\nsplit: 0\n..."), "field 'parts.0'"),
+    "parts a number": (in_place("config.yaml", "parts: 5\nsplit: 0\n..."), "field 'parts'"),
+    "a part elsewhere": (
+        in_place("config.yaml", "parts: [../../../x/2]\nsplit: 0\n..."),
+        "field 'parts.0'",
+    ),
+    "a history of numbers": (
+        in_place("config.yaml", "trained_before: [1]\nsplit: 0\n..."),
+        "field 'trained_before.0'",
+    ),
+    "a history with another field": (
+        in_place("config.yaml", "trained_before: [{run: a, cases: b, split: 0, c: 1}]\n..."),
+        "field 'trained_before.0.c'",
+    ),
     "a suite without arms": (in_place("config.yaml", "kind: suite\nsplit: 0\n..."), "field 'suite"),
     "database a text": (in_place("episodes.sqlite", "hello\n" * 99), "it is no SQLite file"),
     "database a pipe": (pipe("episodes.sqlite"), "it is a pipe"),
@@ -242,6 +266,10 @@ LINES: dict[str, tuple[Callable[[Path], None], str]] = {
         in_place("metrics.jsonl", '{"stage": "a", "step": 1, "reward": "x"}\n'),
         "its 'reward' is no number",
     ),
+    "an accuracy a text": (
+        in_place("metrics.jsonl", '{"stage": "a", "step": 1, "accuracy": "x"}\n'),
+        "its 'accuracy' is no number",
+    ),
     "parts a list": (
         in_place("metrics.jsonl", '{"stage": "a", "step": 1, "parts": [1]}\n'),
         "its 'parts' is no mapping",
@@ -257,6 +285,7 @@ ROWS: dict[str, tuple[Callable[[Path], None], str]] = {
     "questions": (database(f"UPDATE kept SET questions = 'many' {WHERE}"), "its 'questions'"),
     "a total": (database(f"UPDATE kept SET total = 'x' {WHERE}"), "its 'total'"),
     "measures no JSON": (told("measures", "{"), "Expecting"),
+    "measures deep": (told("measures", "[" * 200_000), "nested too deeply"),
     "measures a list": (told("measures", "[1]"), "'measures'"),
     "a measure a text": (told("measures", '{"noise": "x"}'), "'noise' is no number"),
     "no UTF-8": (
@@ -268,6 +297,7 @@ ROWS: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 PAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "turns no JSON": (turn("x]\t1\t"), "Expecting value"),
+    "turns deep": (turn(f"{'[' * 200_000}\t1\t"), "nested too deeply"),
     "turns of another shape": (turn("[1]\t1\t"), "an episode is damaged"),
     "texts cut off": (part("said", cut_off), "it is damaged"),
     "a text that is not there": (
@@ -384,6 +414,22 @@ def test_commands_refuse_a_damaged_run_in_one_line(
         assert (status, line.startswith("error: ")) == (2, True), line
         assert why in line
     assert not (tmp_path / "exports").exists() or not list((tmp_path / "exports").iterdir())
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_a_damaged_run_is_not_opened(name: str, sound: Path, tmp_path: Path) -> None:
+    damage, why = OPENED[name]
+    _, bad = copies(sound, tmp_path, damage)
+    with pytest.raises(DamagedError, match=re.escape(why)):
+        Run.open(bad, Untouched)
+
+
+@pytest.mark.parametrize("name", [*LINES, *ROWS])
+def test_a_damaged_line_or_row_is_named(name: str, sound: Path, tmp_path: Path) -> None:
+    damage, why = {**LINES, **ROWS}[name]
+    _, bad = copies(sound, tmp_path, damage)
+    with Run.open(bad, Untouched) as run, pytest.raises(DamagedError, match=re.escape(why)):
+        list(run.metrics()) and run.outcomes("trained")
 
 
 def test_a_run_is_shown_again_when_it_is_whole_again(sound: Path, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from workup.core.errors import UserError
 from workup.loops.evaluation import loop as evaluation
 from workup.report.live import PlainLive
 from workup.runs import Run
+from workup.runs.files import DamagedError
 from workup.runs.folder import is_run
 from workup.runs.policies import resolve
 from workup.runs.policies.unseen import open_unseen, refuse_met
@@ -263,6 +264,15 @@ def test_cases_that_a_policy_was_trained_on_are_refused(
     run, lines = said(name, **given, evaluation={"seen": True})
     assert any("was trained on" in line and "of these" in line for line in lines)
     assert len(played(run)) > 0
+
+
+@pytest.mark.parametrize("field", ["cases", "split", "trained_before"])
+def test_a_run_that_does_not_say_what_it_was_trained_on_is_damaged(field: str) -> None:
+    """An empty history would let the cases that it was trained on pass as unseen ones."""
+    config = {"method": "outcome", "cases": "clinic:xs", "split": 0, "trained_before": []}
+    Run.create("run", {key: value for key, value in config.items() if key != field}, {}).close()
+    with pytest.raises(DamagedError, match=f"config.yaml: field '{field}' is missing; restore it"):
+        _ = resolve("run").history
 
 
 def test_the_number_of_cases_that_were_trained_on_is_exact(weights: Path) -> None:

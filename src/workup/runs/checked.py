@@ -43,6 +43,7 @@ COLUMNS: Mapping[str, tuple[type, ...]] = {
     "total": (float, int, type(None)),
 }
 Number = Annotated[int | float, Field(allow_inf_nan=False)]
+Fold = Annotated[str, Field(pattern=r"^\d{1,9}/\d{1,9}$")]
 
 
 class _Part(BaseModel):
@@ -62,6 +63,14 @@ class _Figure(_Part):
     sd: Number = 0.0
 
 
+class _Repeats(_Part):
+    """What `estimates.over_repeats` returns."""
+
+    each: list[Number]
+    mean: Number
+    sd: Number
+
+
 def _where_mapping(value: Any, inner: ValidatorFunctionWrapHandler) -> Any:
     return inner(value) if isinstance(value, dict) else value
 
@@ -73,7 +82,9 @@ class _Entry(_Part):
     episodes: int
     endings: dict[str, int]
     seeds: list[Any] = []
-    repeats_accuracy: dict[str, Any] = {}
+    repeats_accuracy: _Repeats | None = None
+    probabilities: str = ""
+    ece_by_chance: Number | None = None
     __pydantic_extra__: dict[str, Annotated[_Figure, WrapValidator(_where_mapping)]]
 
 
@@ -114,6 +125,8 @@ class _Stop(_Part):
 
 class _Summary(_Part):
     seconds: Number | None = None
+    episodes_per_second: dict[str, Number] = {}
+    anchors: list[str] = []
     calls: list[_Call] | None = None
     learning: _Learning | None = None
     doctors: dict[str, _Entry] = {}
@@ -159,6 +172,16 @@ class _Arm(_Part):
     settings: dict[str, Any]
 
 
+class _TrainedBefore(_Part):
+    """What `policies.trained.Trained` is made of."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    run: str
+    cases: str
+    split: int | Fold
+
+
 class _Config(_Part):
     """What is read of a run's settings before a method or an evaluation checks them itself."""
 
@@ -174,7 +197,9 @@ class _Config(_Part):
     strategy: dict[str, Any] | None = None
     encounter: str | None = None
     seed: int | None = None
-    split: int | Annotated[str, Field(pattern=r"^\d{1,9}/\d{1,9}$")] | None = None  # or a fold
+    split: int | Fold | None = None
+    parts: list[Fold] = []  # folders are named after them
+    trained_before: list[_TrainedBefore] = []
     budget: Number | None = None
 
 
@@ -220,7 +245,7 @@ def step(line: Mapping[str, Any]) -> None:
             raise ValueError(f"it has no '{name}'")
     if line["step"] < 0:
         raise ValueError("its 'step' is below 0")
-    for name in ("seconds", "scoring_seconds", "reward"):
+    for name in ("seconds", "scoring_seconds", "reward", "accuracy"):
         if not _number(line.get(name), none=True):
             raise ValueError(f"its '{name}' is no number")
     if line.get("scoring_seconds") and not line.get("seconds"):

@@ -183,11 +183,7 @@ class Run:
     @property
     def account(self) -> str:
         """The run's name in the ledger, the same in all its sessions."""
-        if "account" not in self.config:
-            raise DamagedError(
-                f"{self.path / 'config.yaml'}: field 'account' is missing; restore it from a copy"
-            )
-        return str(self.config["account"])
+        return str(needed(self.path, self.config, "account"))
 
     def revise(self, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
         """Writes `settings` into config.yaml; its list `changed` keeps when which were changed."""
@@ -401,6 +397,15 @@ def read_config(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise DamagedError(f"{file}: {error}; restore it from a copy") from None
     return config
+
+
+def needed(path: Path, config: Mapping[str, Any], field: str) -> Any:
+    """A field of the settings of the run in `path`. Raises DamagedError where it is missing."""
+    if field not in config:
+        raise DamagedError(
+            f"{path / 'config.yaml'}: field '{field}' is missing; restore it from a copy"
+        )
+    return config[field]
 
 
 def part(split: str) -> str:

@@ -269,12 +269,18 @@ def as_written(path: Path, row: sqlite3.Row) -> Iterator[None]:
     """
     try:
         yield
+    except RecursionError:
+        raise _damaged(path, row, "nested too deeply") from None
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
         why = str(error) if isinstance(error, ValueError) else f"not decoded: {error!r}"
-        raise DamagedError(
-            f"{path}, case '{checked.one_line(str(row['case_id']))}': an episode is damaged "
-            f"({checked.one_line(why)}); restore the file from a copy"
-        ) from None
+        raise _damaged(path, row, why) from None
+
+
+def _damaged(path: Path, row: sqlite3.Row, why: str) -> DamagedError:
+    return DamagedError(
+        f"{path}, case '{checked.one_line(str(row['case_id']))}': an episode is damaged "
+        f"({checked.one_line(why)}); restore the file from a copy"
+    )
 
 
 def written(connection: sqlite3.Connection, path: Path) -> bool:

@@ -142,7 +142,7 @@ def _go_on(
         summary = summarise(
             run,
             steps=0,
-            seconds=before.get("seconds", 0.0) + time.monotonic() - began,
+            seconds=(before.get("seconds") or 0.0) + time.monotonic() - began,
             calls=evaluation.supporting.calls,
             speed=speed,
             stopped=curves(run, evaluation.source, evaluation.environment),

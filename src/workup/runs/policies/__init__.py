@@ -16,7 +16,7 @@ from workup.models import hub, smollm2
 from workup.roles.config import Config
 from workup.roles.endpoint import ENDPOINT
 from workup.runs import Run
-from workup.runs.folder import FOLDS, is_run, named
+from workup.runs.folder import FOLDS, is_run, named, needed
 from workup.runs.policies.trained import Trained
 from workup.runs.settings import SupportSettings
 
@@ -85,10 +85,11 @@ class Resolved:
         """
         if self.folds:
             return resolve(self.folds[0]).history
-        if "method" not in self.config:
+        if self.run is None or "method" not in self.config:
             return ()
-        newest = Trained(str(self.run), str(self.config["cases"]), self.config["split"])
-        return (newest, *(Trained(**one) for one in self.config["trained_before"]))
+        fields = ("cases", "split", "trained_before")
+        cases, split, before = (needed(self.run, self.config, field) for field in fields)
+        return (Trained(str(self.run), str(cases), split), *(Trained(**one) for one in before))
 
     def trained(self) -> Mapping[str, Any]:
         """The settings of the run that trained the policy; empty if its name is no run's.

@@ -65,11 +65,12 @@ def lacks_room(headroom: Headroom, summary: Any) -> str:
     """
     levels = {}
     for doctor in (headroom.high, headroom.low):
-        entry = (summary or {}).get("doctors", {}).get(doctor)
-        if entry is None or headroom.measure not in entry:
+        entry = (summary or {}).get("doctors", {}).get(doctor, {})
+        # what is no mapping is no figure: "cases", or where the probabilities come from
+        if not isinstance(entry.get(headroom.measure), Mapping):
             known = ", ".join((summary or {}).get("doctors", {}))
             raise UserError(f"headroom: no {headroom.measure} of '{doctor}'; there are {known}")
-        levels[doctor] = entry[headroom.measure]["mean"]
+        levels[doctor] = entry[headroom.measure].get("mean")
         if levels[doctor] is None:
             return f"{metric(headroom.measure).title} of {doctor} is undefined"
     gap = levels[headroom.high] - levels[headroom.low]
