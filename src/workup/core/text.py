@@ -56,8 +56,10 @@ _DENIED = re.compile(
     r"|(?:[(\[:]| [-–—]) ?(?:negative|absent|none|no|false)\W*$"
     r"|\bruled[ -]out by\b|[❌✗✘🚫⛔☒👎∅⊘☐❎✕]|^\W*(?:不是|并非|没有|排除|否认)"
     # "− X", "X ×", "X (−)", "X, no", "X = no", "X (0 %)", "absence of X", "X-free", "X mimic"
-    r"|^\s*[−×]|×\W*$|[(（]\s*[-−–]\s*[)）]\W*$|(?:[,=]| [‐-―]) ?(?:no|none|false)\W*$"
-    r"|[(（]\s*0+(?:\.0+)?\s*%?\s*[)）]\W*$|^\W*(?:absence|exclusion|lack|mimics?) of\b"
+    r"|^\s*[−×]|(?:[,=]| [‐-―]) ?(?:no|none|false)\W*$"
+    # signs at the end, looked for in the last run of signs alone: elsewhere it would take a square
+    r"|(?:^|(?<=\w))(?=\W*$)\W*?(?:×|[(（]\s*[-−–]\s*[)）])"
+    r"|[(（]\s*0+(?:\.0+)?\s*(?:%\s*)?[)）]\W*$|^\W*(?:absence|exclusion|lack|mimics?) of\b"
     r"|-free\W*$|\bmimics?\W*$|^\W*(?:resolved|excluded)\b",
     re.IGNORECASE,
 )
@@ -208,7 +210,7 @@ def normalise(name: str) -> str:
 
 
 def _normal(name: str) -> str:
-    seen = _settled(_UNSEEN.sub("", _APOSTROPHES.sub("", name)))
+    seen = settled(_UNSEEN.sub("", _APOSTROPHES.sub("", name)))
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", seen).lower())
     text = _DASHES.sub("-", _APOSTROPHES.sub("", text)).replace("_", " ")
     text = _HYPHEN.sub(" ", _LEADING.sub("0.", _POINT.sub(" ", text)))
@@ -219,8 +221,8 @@ def _normal(name: str) -> str:
 _of_name = lru_cache(maxsize=4_096)(_normal)  # the same few names are compared in every episode
 
 
-def _settled(text: str) -> str:
-    """`text` with at most _MARKS combining marks in a row."""
+def settled(text: str) -> str:
+    """`text` with at most _MARKS combining marks in a row, so that normalising it is linear."""
     if text.isascii():
         return text
     kept, run = [], 0
@@ -256,7 +258,7 @@ def doubts(answer: str) -> bool:
 
 def _folded(answer: str) -> str:
     """`answer` with signs in their common form: "⁇" is "??", and an apostrophe is "'"."""
-    folded = unicodedata.normalize("NFKC", _settled(_APOSTROPHES.sub("'", answer)))
+    folded = unicodedata.normalize("NFKC", settled(_APOSTROPHES.sub("'", answer)))
     return folded.replace("_", " ")
 
 
