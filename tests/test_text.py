@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from workup.core.leaks import Mask
 from workup.core.text import asserts, blocks, neutralise, normalise, places, same_name, tagged
+from workup.metrics.text_overlap import words
+from workup.roles.fence import fenced
 
 TAGS = ("ask", "test", "diagnose")
 plain = st.text(alphabet=st.characters(exclude_characters="<>", codec="utf-8"), max_size=20)
@@ -381,16 +384,41 @@ def test_places_of_a_name_are_those_of_a_regular_expression(pieces: list[str]) -
 @pytest.mark.parametrize("function", [partial(blocks, tags=TAGS), neutralise, normalise, asserts])
 def test_time_grows_with_the_length_of_anything(function: Any, unit: str) -> None:
     """Ten times the text takes ten times the processor's time, not a hundred times."""
+    once, more = (unit * (size // len(unit)) for size in (30_000, 300_000))
+    assert seconds(function, more) < 40 * seconds(function, once) + 0.05
 
-    def seconds(size: int) -> float:
-        text, taken = unit * (size // len(unit)), []
-        for _ in range(3):
-            started = time.process_time()
-            function(text)
-            taken.append(time.process_time() - started)
-        return min(taken)
 
-    assert seconds(300_000) < 40 * seconds(30_000) + 0.05
+def seconds(function: Callable[[str], object], text: str) -> float:
+    """The least of three times, in seconds of this process."""
+    taken = []
+    for _ in range(3):
+        started = time.process_time()
+        function(text)
+        taken.append(time.process_time() - started)
+    return min(taken)
+
+
+@pytest.mark.parametrize(("before", "unit"), [("", "(-)"), ("", "(- )×"), ("(0", " ")])
+def test_signs_before_a_word_are_read_in_linear_time(before: str, unit: str) -> None:
+    """Each of them could begin the end of the answer, as in "asthma (-)"; the word says no."""
+    once, more = (before + unit * (size // len(unit)) + "x" for size in (1_500, 15_000))
+    assert seconds(asserts, more) < 40 * seconds(asserts, once) + 0.05
+
+
+MARKS = "a\u0301\u0323"  # two marks that swap their places where they are normalised
+
+
+@pytest.mark.parametrize(
+    "function", [Mask(["Flu"]), lambda text: Mask([text]), words, lambda text: fenced([("", text)])]
+)
+def test_marks_on_a_letter_are_read_in_linear_time(function: Callable[[str], object]) -> None:
+    once, more = (MARKS[0] + MARKS[1:] * size for size in (800, 8_000))
+    assert seconds(function, more) < 40 * seconds(function, once) + 0.05
+
+
+def test_marks_that_are_left_out_change_no_text_in_which_nothing_is_withheld() -> None:
+    text = f"{MARKS[0]}{MARKS[1:] * 40} of the lungs"
+    assert Mask(["Flu"])(text) == text
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from unicodedata import normalize
 
+from workup.core.text import settled
+
 WITHHELD = "[name withheld]"
 _PARENTHESIS = re.compile(r"\s?\(([^()]{1,60})\)")
 _ABBREVIATION = re.compile(r"(?=\w*[A-Z]\w*[A-Z])[\w-]{2,10}")
@@ -51,7 +53,7 @@ class Mask:
     """
 
     def __init__(self, names: Iterable[str], *, family: bool = True) -> None:
-        whole = (normalize("NFC", name) for name in names)
+        whole = (normalize("NFC", settled(name)) for name in names)
         known = {spelling for name in whole for spelling in spellings(name, family)}
         spelled = {each for name in known for each in (name, _initials(name)) if each}
         ordered = sorted(spelled, key=lambda name: (-len(name), name))
@@ -61,7 +63,7 @@ class Mask:
         self.found = 0
 
     def __call__(self, text: str) -> str:
-        hidden, count = self._pattern.subn(WITHHELD, normalize("NFC", text))
+        hidden, count = self._pattern.subn(WITHHELD, normalize("NFC", settled(text)))
         self.found += count
         return hidden if count else text
 

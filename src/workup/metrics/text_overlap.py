@@ -14,6 +14,7 @@ from typing import Any
 
 from workup.core.case import Case
 from workup.core.extras import wanted
+from workup.core.text import settled
 
 # Characters of a text that are compared: ROUGE-L's time grows with the product of the two texts'
 # lengths in words.
@@ -63,7 +64,7 @@ def references(case: Case) -> tuple[str, ...]:
 
 def words(text: str) -> list[str]:
     """Words of letters and digits in lower case, Chinese characters one by one; the first 2,000."""
-    return _WORD.findall(unicodedata.normalize("NFKC", text).lower())[:_MOST_WORDS]
+    return _WORD.findall(unicodedata.normalize("NFKC", settled(text)).lower())[:_MOST_WORDS]
 
 
 @cache

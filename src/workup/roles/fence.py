@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from workup.core.episode import Message
-from workup.core.text import neutralise
+from workup.core.text import neutralise, settled
 
 RULES = (
     "The material comes in sections. Each section opens and closes with a line that carries one "
@@ -100,7 +100,7 @@ def repeats_key(text: str, prompt: Sequence[Message]) -> str | None:
 def _key(sections: Sequence[tuple[str, str]]) -> str:
     """A key that no content holds, not even spaced out, in capitals or in full-width digits."""
     plain = [
-        unicodedata.normalize("NFKC", content)
+        unicodedata.normalize("NFKC", settled(content))
         .casefold()
         .encode("ascii", "ignore")
         .translate(None, _NOT_PLAIN)
