@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -87,6 +88,25 @@ def test_no_run_begins_that_could_not_be_read(text: str, tmp_path: Path) -> None
     with pytest.raises(UserError, match=r"field 'reward\.who'"):
         Run.create(tmp_path / "run", {"reward": {"who": text}}, {})
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "wrong"),
+    [
+        ("x" * LARGEST, "larger than"),
+        (reduce(lambda inner, _: {"a": inner}, range(40), {}), "nested deeper than 32 levels"),
+    ],
+)
+def test_no_run_begins_or_goes_on_with_settings_that_could_not_be_read(
+    value: Any, wrong: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=f"^settings: {wrong}"):
+        Run.create(tmp_path / "run", {"mine": value}, {})
+    assert not (tmp_path / "run").exists()
+    run = Run.create(tmp_path / "run", {"mine": 1}, {})
+    with pytest.raises(UserError, match=f"^settings: {wrong}"):
+        run.revise({"mine": value}, {})
+    assert run.config == Run.open(tmp_path / "run").config == {"mine": 1}
 
 
 def test_the_commands_show_no_variable_of_the_environment(tmp_path: Path) -> None:

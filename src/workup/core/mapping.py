@@ -40,16 +40,24 @@ def load(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as read:
             text = read.read(LARGEST + 1)
-        if len(text) > LARGEST:
-            raise UserError(f"{file}: larger than {LARGEST} bytes")
-        _check(yaml.compose(text, Loader=yaml.SafeLoader), file)
-        plain = OmegaConf.to_container(OmegaConf.load(io.StringIO(text.decode())), resolve=False)
     except FileNotFoundError:
         raise UserError(f"{file}: no such file") from None
-    except (OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: {str(error).splitlines()[0][:200]}") from None
+    except OSError as error:
+        raise UserError(f"{file}: {str(error)[:200]}") from None
+    return parsed(text, file)
+
+
+def parsed(text: bytes, place: object) -> dict[str, Any]:
+    """The mapping in a text of YAML, and the errors of `load`, which begin with `place`."""
+    if len(text) > LARGEST:
+        raise UserError(f"{place}: larger than {LARGEST} bytes")
+    try:
+        _check(yaml.compose(text, Loader=yaml.SafeLoader), place)
+        plain = OmegaConf.to_container(OmegaConf.load(io.StringIO(text.decode())), resolve=False)
+    except (OmegaConfBaseException, UnicodeDecodeError) as error:
+        raise UserError(f"{place}: {str(error).splitlines()[0][:200]}") from None
     except (yaml.YAMLError, RecursionError, *_UNREAD) as error:
-        raise UserError(f"{file}: not readable as YAML ({_reason(error)})") from None
+        raise UserError(f"{place}: not readable as YAML ({_reason(error)})") from None
     assert isinstance(plain, dict)  # `_check` has refused anything else
     return {str(key): value for key, value in plain.items()}
 
@@ -69,20 +77,20 @@ def _reason(error: Exception) -> str:
     return f"{next(told, type(error).__name__)}{line}"
 
 
-def _check(whole: yaml.Node | None, file: Path) -> None:
+def _check(whole: yaml.Node | None, place: object) -> None:
     """Checks a file before OmegaConf reads it and so resolves `${…}` and expands aliases."""
     if not isinstance(whole, yaml.MappingNode | None):
-        raise UserError(f"{file}: holds no mapping of settings")
+        raise UserError(f"{place}: holds no mapping of settings")
     for count, (where, node) in enumerate(_nodes(whole, ())):
         if count > MOST:
-            raise UserError(f"{file}: more than {MOST:,} values; its aliases multiply them")
+            raise UserError(f"{place}: more than {MOST:,} values; its aliases multiply them")
         if len(where) > DEEPEST:
-            raise UserError(f"{file}: nested deeper than {DEEPEST} levels")
+            raise UserError(f"{place}: nested deeper than {DEEPEST} levels")
         value = node.value if isinstance(node, yaml.ScalarNode) else ""
         if any(printable(text) != text for text in (where[-1], value)):
-            raise UserError(f"{file}: a text in it holds half a character")
+            raise UserError(f"{place}: a text in it holds half a character")
         if isinstance(node, yaml.ScalarNode):
-            _refuse_filled(node.value, where, file)
+            _refuse_filled(node.value, where, place)
 
 
 def _nodes(

@@ -32,7 +32,7 @@ from rich.table import Table
 
 from workup.core.disk import hold
 from workup.core.errors import UserError, unknown
-from workup.core.mapping import load, refuse_filled
+from workup.core.mapping import load, parsed, refuse_filled
 from workup.runs import checked
 from workup.runs.files import (
     DamagedError,
@@ -113,21 +113,21 @@ class Run:
         """Starts a run in a new or empty folder.
 
         Restricted cases close it to other users (mode 0700). Raises UserError when the folder holds
-        a run or anything else, or cannot be written, and for a setting with `${…}` in it (see
-        `mapping`).
+        a run or anything else, or cannot be written, and for settings that could not be read again
+        (see `mapping`): with `${…}` in one, too many, too deep.
         """
         path = Path(path)
-        refuse_filled(config, "settings")
+        config = {**config, "restricted": True} if restricted else config
+        text = _as_yaml(config)
         free(path)
         with clear_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             if restricted:
                 path.chmod(0o700)
-        config = {**config, "restricted": True} if restricted else config
         with _alone(path):
             free(path)  # again: another process may have begun one since
             write_json(path / "versions.json", versions)
-            _write_config(path, config)
+            write_whole(path / "config.yaml", text)
         return cls.open(path)
 
     @classmethod
@@ -189,8 +189,9 @@ class Run:
         """Writes `settings` into config.yaml; its list `changed` keeps when which were changed."""
         when = datetime.now(UTC).isoformat(timespec="seconds")
         changed = [*self.config.get("changed", ()), {"when": when, **changes}]
-        self.config = {**self.config, **settings, "changed": changed}
-        _write_config(self.path, self.config)
+        config = {**self.config, **settings, "changed": changed}
+        write_whole(self.path / "config.yaml", _as_yaml(config))
+        self.config = config
 
     @property
     def parts(self) -> dict[str, str]:
@@ -370,9 +371,12 @@ def _alone(path: Path) -> Iterator[None]:
         yield
 
 
-def _write_config(path: Path, config: Mapping[str, Any]) -> None:
-    text = OmegaConf.to_yaml(OmegaConf.create(dict(config)))
-    write_whole(path / "config.yaml", f"{text}{_END}\n")
+def _as_yaml(config: Mapping[str, Any]) -> str:
+    """The text of config.yaml. Raises UserError for one that `read_config` would refuse."""
+    refuse_filled(config, "settings")
+    text = f"{OmegaConf.to_yaml(OmegaConf.create(dict(config)))}{_END}\n"
+    parsed(text.encode("utf-8", "surrogatepass"), "settings")
+    return text
 
 
 def read_config(path: Path) -> dict[str, Any]:
