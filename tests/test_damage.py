@@ -5,6 +5,7 @@ The viewer shows them as damaged and the others as ever; commands refuse them in
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from command_line import Call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from workup.core.errors import UserError
 from workup.runs import Run
 from workup.runs.files import DEEPEST, LARGEST_JSON, LARGEST_LINES, DamagedError
 from workup.runs.packed import PER_BLOCK, TOLD, Connection, likeness, squeezed
@@ -462,6 +465,46 @@ def test_an_empty_database_is_a_run_without_episodes(sound: Path, tmp_path: Path
         assert not run.episodes()
         run.write([example_run.record(0, "trained", 0, 0)])
         assert len(run.episodes()) == 1
+
+
+@pytest.fixture
+def half(sound: Path, tmp_path: Path) -> Path:
+    """A copy of a run that was open: it has a log and lacks the log's index."""
+    good, _ = copies(sound, tmp_path, lambda run: None)
+    with Run.open(good) as run:
+        run.write([replace(example_run.record(0, "trained", 0, 0), doctor="another")])
+        return Path(
+            shutil.copytree(good, tmp_path / "half", ignore=shutil.ignore_patterns("*-shm"))
+        )
+
+
+def test_a_log_that_goes_while_it_is_copied_is_no_error(
+    half: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, log = shutil.copy, half / "episodes.sqlite-wal"
+
+    def gone(file: Path, to: Path) -> str:
+        log.unlink(missing_ok=True)
+        return str(copy(file, to))
+
+    with Run.open(half, Untouched) as run:
+        assert log.exists()
+        assert run.doctors()[-1] == "another"
+        monkeypatch.setattr(shutil, "copy", gone)
+        assert "another" not in run.doctors()  # it stood in the log
+
+
+def test_a_log_that_cannot_be_copied_is_one_line(
+    half: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: Path, to: Path) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copy", full)
+    with Run.open(half, Untouched) as run, pytest.raises(UserError) as told:
+        run.doctors()
+    assert "cannot be opened (No space left on device); see to the rights" in str(told.value)
+    assert "\n" not in str(told.value)
 
 
 json_values = st.recursive(

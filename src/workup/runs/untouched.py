@@ -65,10 +65,16 @@ class Untouched(EpisodeStore):
                     rows = connection.execute(text, values).fetchall() if there else []
                 if logged or self.stamp == before:
                     return rows
-            except sqlite3.DatabaseError as error:
-                # The last writer may just have ended, and its log with it.
+            except FileNotFoundError:
+                pass  # the last writer has just ended, and its log is gone
+            except sqlite3.DatabaseError as error:  # for the same reason, perhaps
                 if attempt + 1 == _TRIES:
                     raise DamagedError(f"{self.path}: {damage(error)}") from None
+            except OSError as error:
+                raise UserError(
+                    f"{self.path}: it, or a copy of it in {tempfile.gettempdir()}, cannot be "
+                    f"opened ({error.strerror or error}); see to the rights and the room there"
+                ) from None
             time.sleep(_PAUSE)
         raise UserError(f"{self.path}: it is replaced all the time; try again when it is whole")
 
