@@ -74,6 +74,12 @@ def test_the_built_in_library_is_searched_by_name() -> None:
     assert "appendicitis" in run("search", "clinic:s", "acute appendicitis", "-k", 1)
 
 
+def test_no_seed_is_below_0() -> None:
+    result = CliRunner().invoke(app, ["search", "clinic:xs", "fever", "--seed", "-1"])
+    assert result.exit_code == 2
+    assert "greater than or equal to 0" in result.output
+
+
 def test_quality_is_measured_by_hand(folder: Path, tmp_path: Path) -> None:
     """One query answered at rank 1, one never, one without a judgement."""
     judged = [

@@ -485,7 +485,7 @@ def play(
     case: Annotated[
         int | None, typer.Option(help="which test case [default: a random one]")
     ] = None,
-    seed: Annotated[int, typer.Option(help="of the others' draws")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="of the others' draws")] = 0,
     split: Annotated[int | None, typer.Option(min=0, help="whose held-out cases")] = None,
 ) -> None:
     """Be the doctor; see what you missed and what others asked."""

@@ -30,7 +30,7 @@ Kind = Annotated[
         "--kind", help="bm25, dense, sparse or hybrid [default: hybrid where there are several]"
     ),
 ]
-Seed = Annotated[int, typer.Option(help="of a clinic's documents")]
+Seed = Annotated[int, typer.Option(min=0, help="of a clinic's documents")]
 HPO = "hpo"  # the kind that makes documents of the Human Phenotype Ontology
 KINDS = ("bm25", "dense", "sparse", "exams", HPO)
 
