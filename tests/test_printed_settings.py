@@ -187,6 +187,13 @@ def test_the_papers_encounter_is_left_out_of_another_one() -> None:
     assert "environment.subqueries" not in chosen
 
 
+@pytest.mark.parametrize("given", [["questioning"], 3])
+def test_an_environment_of_another_kind_is_refused_as_without_the_preset(given: object) -> None:
+    for preset in ("paper", "workup"):
+        with pytest.raises(UserError, match="environment"):
+            resolved("cmig", preset=preset, environment=given)
+
+
 def test_the_tiny_policy_takes_what_is_printed_before_its_own() -> None:
     read = settings.build(Settings, {"method": "cmig", "preset": "paper"})
     assert (read.policy, read.lr, read.steps, read.sft.steps) == ("tiny", 6e-7, 180, 1500)

@@ -293,8 +293,10 @@ def _printed(values: Mapping[str, Any]) -> dict[str, Any]:
     if found is None:
         raise UserError(f"'{values['method']}' declares no printed settings: leave out preset")
     usual = method.environment["name"]
-    named = in_full(values.get(ENVIRONMENT)).get("name", usual)
-    return {key: value for key, value in found.items() if key != ENVIRONMENT or named == usual}
+    given = in_full(values.get(ENVIRONMENT))
+    # what is no mapping is refused later, as it is without a preset
+    same = not isinstance(given, Mapping) or given.get("name", usual) == usual
+    return {key: value for key, value in found.items() if key != ENVIRONMENT or same}
 
 
 class Settings(EngineSettings, SamplerSettings, SupportSettings):
