@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import sqlite3
 import zlib
@@ -465,6 +466,21 @@ def test_an_empty_database_is_a_run_without_episodes(sound: Path, tmp_path: Path
         assert not run.episodes()
         run.write([example_run.record(0, "trained", 0, 0)])
         assert len(run.episodes()) == 1
+
+
+def test_a_command_to_type_has_the_whole_path(sound: Path, tmp_path: Path) -> None:
+    """In a folder of any name."""
+    run = Path(shutil.copytree(sound, tmp_path / "my run's; ls"))
+    in_place("summary.json", "[]")(run)
+    with pytest.raises(DamagedError) as told:
+        Run.open(run, Untouched)
+    assert shlex.split(str(told.value).split("`")[1]) == ["rm", str(run / "summary.json")]
+    in_place("summary.json", "{}")(run)
+    in_place("metrics.jsonl", "[]\n")(run)
+    with Run.open(run, Untouched) as opened_run, pytest.raises(DamagedError) as told:
+        list(opened_run.metrics())
+    typed = shlex.split(str(told.value).split("`")[1])
+    assert typed == ["sed", "-i", "1d", str(run / "metrics.jsonl")]
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 from collections import Counter
@@ -326,7 +327,8 @@ def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
 def test_a_line_that_no_preparation_writes_is_one_line_of_error(
     tmp_path: Path, number: int, line: str, told: str
 ) -> None:
-    path = tmp_path / "a.journal"
+    path = tmp_path / "my files" / "a.journal"
+    path.parent.mkdir()
     header = {"step": "facts", "model": "m", "version": "1", "settings": {}, "started": "today"}
     Journal(path, header).close()
     rows = [*path.read_text().splitlines()[: number - 1], line, ""]
@@ -334,6 +336,7 @@ def test_a_line_that_no_preparation_writes_is_one_line_of_error(
     with pytest.raises(UserError, match=f"a.journal, line {number}: .*{told}") as caught:
         Journal(path, header)
     assert "\n" not in str(caught.value)
+    assert shlex.split(str(caught.value).split("`")[1])[-1] == str(path)
     assert path.read_text() == written
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -110,10 +111,11 @@ class Journal:
                     raise ValueError(f"it has no text '{name}'")
         except (ValueError, CaseError) as error:
             problem = error.problem.rstrip(".") if isinstance(error, CaseError) else error
+            path = shlex.quote(str(self.path))
             rest = (
-                f"`rm {self.path}` begins anew"
+                f"`rm {path}` begins anew"
                 if number == 1
-                else (f"`sed -i {number}d {self.path}` removes it, and its case is done again")
+                else f"`sed -i {number}d {path}` removes it, and its case is done again"
             )
             raise UserError(
                 f"{self.path}, line {number}: this line is damaged ({problem}); {rest}"

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import shlex
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -203,7 +204,7 @@ def read_json(
     except (OSError, ValueError) as error:
         raise DamagedError(
             f"{path}: this file is damaged ({error}); restore it from a copy, or go on without it: "
-            f"type `rm {path}`"
+            f"type `rm {shlex.quote(str(path))}`"
         ) from None
     return value
 
@@ -288,9 +289,10 @@ class JsonLines:
         return value
 
     def _damaged(self, number: int, why: str) -> DamagedError:
+        typed = f"sed -i {number}d {shlex.quote(str(self.path))}"
         return DamagedError(
             f"{self.path}, line {number}: this line is damaged ({why}); restore the file from a "
-            f"copy, or go on without this step's figures: type `sed -i {number}d {self.path}`"
+            f"copy, or go on without this step's figures: type `{typed}`"
         )
 
     def _repair(self) -> None:

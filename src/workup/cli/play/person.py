@@ -359,7 +359,7 @@ def _matching(wanted: str, entries: Sequence[T], wording: Callable[[T], str]) ->
 
 
 def _exactly(name: str, known: Sequence[str]) -> str | None:
-    """The known name with this number, letter (of options) or normal form."""
+    """The known name with this number or normal form."""
     if 1 <= (number := _number(name)) <= len(known):
         return known[number - 1]
     return next((one for one in known if normalise(one) == normalise(name)), None)
