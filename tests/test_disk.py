@@ -6,12 +6,25 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 from waiting import HANG
 
-from workup.core.disk import in_turn, whole_file, whole_folder
+from workup.cases import open_source
+from workup.cli import complete
+from workup.cli.app import app
+from workup.core.disk import in_turn, there, whole_file, whole_folder
+from workup.core.errors import UserError
+from workup.models import hub
+from workup.report.live import Live
+from workup.runs.policies import identities, resolve
+from workup.runs.policies.trained import place_of
+from workup.runs.settings import yaml_file
+from workup.studies.base import task
 
 WRITER = """
 import sys
@@ -122,3 +135,42 @@ def test_nobody_waits_where_the_disk_refuses(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with in_turn(tmp_path / "file" / "warm.lock", lambda: pytest.fail("nobody is waited for")):
         pass
+
+
+def test_what_is_there_has_a_name() -> None:
+    assert there("~") == Path.home()
+    assert there(".") == Path()
+    assert there(str(Path(__file__))) == Path(__file__)
+    assert there("") is None
+    assert there("no such file") is None
+
+
+IMPOSSIBLE = ["x" * 300, f"{'x' * 300}=1", "~nobody_of_this_name", "~nobody_of_this_name/x", "a\0b"]
+
+
+def typed(*words: str) -> None:
+    CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+@pytest.mark.parametrize(
+    "asks",
+    [
+        open_source,
+        resolve,
+        hub.weights,
+        place_of,
+        lambda name: identities({"judge": name}),
+        lambda name: list(complete.paths(f"{name}/x")),
+        lambda name: yaml_file("suite", name, Path()),
+        lambda name: task.commissioned("study", "noise", [name], "clinic:xs", Live()),
+        lambda name: typed("cases", name, "--validate"),
+        lambda name: typed("exam", name, "--dry"),
+    ],
+)
+def test_a_name_that_no_file_can_have_is_no_error_of_the_disk(
+    name: str, asks: Callable[[str], object]
+) -> None:
+    assert there(name) is None
+    with suppress(UserError):
+        asks(name)

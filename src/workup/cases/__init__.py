@@ -22,6 +22,7 @@ from workup.cases.files import Split, numbered
 from workup.cases.recognised import kind_of
 from workup.cases.rows import RowErrors
 from workup.core.case import Source, SourceLibrary
+from workup.core.disk import there
 from workup.core.errors import CaseError, UserError, nearest, unknown
 
 
@@ -130,10 +131,9 @@ def _sources() -> dict[str, ModuleType]:
 
 def _no_scheme(spec: str, scheme: str) -> UserError:
     place = spec.partition("#")[0]  # views may follow
-    path = Path(place).expanduser()
-    json = path.suffix in {".jsonl", ".json"}
+    path, json = there(place), place.endswith((".jsonl", ".json"))
     lists = "`workup sources` lists all"
-    if place and path.exists():
+    if path is not None:
         kind = kind_of(path, _sources()) or ("jsonl" if json else "")
         if kind:
             return UserError(
@@ -148,7 +148,7 @@ def _no_scheme(spec: str, scheme: str) -> UserError:
     rest = spec.removeprefix(scheme)
     if rest and (near := nearest(scheme, known)):
         return UserError(f"no case source '{scheme}'. Did you mean '{near}{rest}'? ({lists})")
-    if not rest and (json or len(path.parts) > 1):
+    if not rest and (json or len(Path(place).parts) > 1):
         return UserError(
             f"there is no {spec}; write the kind of cases before the path, as in 'jsonl:{spec}'"
         )

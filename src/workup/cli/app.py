@@ -33,6 +33,7 @@ from workup.cli import (
     view,
 )
 from workup.cli.common import CASES, EvaluateHelp, Source, Strict, TrainHelp
+from workup.core.disk import there
 from workup.core.errors import BudgetError, UserError, WorkupError
 from workup.core.extras import explained
 from workup.core.text import several, unsteering
@@ -446,7 +447,9 @@ def _export(opened: Any, path: Path, side: str, size: int | None, seed: int) -> 
 def _validate(source: str) -> None:
     from workup.cases import problems
 
-    spec = f"jsonl:{source}" if ":" not in source or Path(source).is_file() else source
+    file = there(source)
+    known = file is not None and file.is_file()
+    spec = f"jsonl:{source}" if ":" not in source or known else source
     remarks: list[str] = []
     count = problems(spec, print, lambda remark: remarks.append(f"{remark}"))
     for remark in remarks:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from workup.core.disk import there
 
 if TYPE_CHECKING:
     from workup.cli.fields import Setting
@@ -117,8 +118,8 @@ def papers(incomplete: str) -> Iterator[Offer]:
 def paths(incomplete: str) -> Iterator[Offer]:
     """What lies in the folder that is being typed."""
     folder, slash, _ = incomplete.rpartition("/")
-    place = Path(f"{folder}{slash}" or ".").expanduser()
-    for entry in sorted(place.iterdir()) if place.is_dir() else ():
+    place = there(f"{folder}{slash}" or ".")
+    for entry in sorted(place.iterdir()) if place is not None and place.is_dir() else ():
         typed = f"{folder}{slash}{entry.name}"
         if typed.startswith(incomplete) and not entry.name.startswith("."):
             yield typed + ("/" if entry.is_dir() else ""), ""

@@ -10,7 +10,7 @@ import typer
 
 from workup.cli import complete
 from workup.cli.common import CASES
-from workup.core.disk import slug
+from workup.core.disk import slug, there
 from workup.core.errors import BudgetError, UserError
 
 QUICK, STANDARD = "quick", "standard"
@@ -64,7 +64,7 @@ def exam(
     if quick and standard:
         raise UserError("--quick and --standard exclude each other; leave one out")
     size = QUICK if quick else STANDARD
-    doctors = [word for word in models if "=" not in word or Path(word).exists()]
+    doctors = [word for word in models if "=" not in word or there(word)]
     values = read([word for word in models if word not in doctors])
     values |= {} if budget is None else {"budget": budget}
     asked = asked_for(doctors, size, values, cases, data, station or ())

@@ -201,6 +201,15 @@ def cached_folder(path: Path) -> Iterator[Path]:
         ) from error
 
 
+def there(name: str) -> Path | None:
+    """The file or folder of this name; None without one, and for a name that none can have."""
+    try:
+        path = Path(name).expanduser()
+        return path if name and path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # a name too long, ~ of nobody, half a character
+        return None
+
+
 def slug(name: str) -> str:
     """`name` as the name of a folder: whatever is no letter, digit, dot or hyphen is a hyphen."""
     return "".join(c if c.isalnum() or c in "-." else "-" for c in name).strip("-.")

@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+from workup.core.disk import there
 from workup.core.errors import UserError, WorkupError
 from workup.models import smollm2
 
@@ -51,8 +52,8 @@ def weights(name: str, *, forms: str = FORMS) -> str:
     """
     if name == smollm2.NAME:
         return str(smollm2.folder())
-    if there := _there(name):
-        return str(there)
+    if found := there(name):
+        return str(found)
     if is_path(name):
         raise UserError(f"no weights '{name}': there is no such folder{_near(name)} ({forms})")
     if not is_id(name):
@@ -61,15 +62,6 @@ def weights(name: str, *, forms: str = FORMS) -> str:
         return kept
     _ask(name)
     return name
-
-
-def _there(name: str) -> Path | None:
-    """The folder or file of this name."""
-    try:
-        path = Path(name).expanduser()
-        return path if name and path.exists() else None
-    except (OSError, RuntimeError):  # a name that is too long for a file, or ~ of nobody
-        return None
 
 
 def is_id(name: str) -> bool:
@@ -99,7 +91,7 @@ def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:
             _refuse_attention(place if _there(place) else _settings(place))
             return make(place)
         except OSError:
-            if name == smollm2.NAME or place in (name, str(_there(name))):
+            if name == smollm2.NAME or place in (name, str(there(name))):
                 raise
             _ask(name)
             return make(name)
@@ -156,7 +148,7 @@ def _coded(name: str, where: str) -> UserError:
 
 def identity(name: str) -> str:
     """Which weights a name means now: NAME@DIGEST of a folder, NAME@COMMIT of a hub id."""
-    folder = _there(weights(name) if name == smollm2.NAME else name)
+    folder = there(weights(name) if name == smollm2.NAME else name)
     if folder is not None and folder.is_dir():
         return f"{folder.resolve().name}@{digest(folder)}"
     return f"{name}@{Path(cached(name) or UNKNOWN).name}"  # the cache has a folder per commit

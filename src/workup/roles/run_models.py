@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from workup.core.disk import users_cache
+from workup.core.disk import there, users_cache
 from workup.core.errors import UserError
 from workup.core.ports import Model
 from workup.models.hub import weights
@@ -128,7 +128,7 @@ class RunModels:
         return Cached(endpoint, self._account, settings.price, replay=self.replay, fresh=self.fresh)
 
     def _local(self, spec: str) -> Cached:
-        if spec in self.config.endpoints and not Path(spec).expanduser().exists():
+        if spec in self.config.endpoints and not there(spec):
             raise UserError(f"no weights '{spec}'. Did you mean '{ENDPOINT}{spec}'?")
         weights(spec)  # reports a mistake before torch and transformers are loaded
         from workup.models.chat import LocalChat

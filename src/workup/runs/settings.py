@@ -23,6 +23,7 @@ from pydantic import (
 
 from workup import environments, methods
 from workup.core.case import Source
+from workup.core.disk import there
 from workup.core.errors import UserError, unknown
 from workup.core.mapping import load, refuse_filled
 from workup.core.ports import Environment
@@ -462,7 +463,7 @@ def _refuse_bare(roles: Mapping[str, Any], endpoints: Set[str]) -> None:
     for role, spec in roles.items():
         names = [name.strip() for name in str(spec).split(",")]
         bare = [name for name in names if name in endpoints and name not in BUILT_IN]
-        if bare and not Path(bare[0]).expanduser().exists():
+        if bare and not there(bare[0]):
             whole = ",".join(ENDPOINT + name if name in bare else name for name in names)
             raise UserError(
                 f"roles.{role}: '{bare[0]}' is an endpoint; did you mean roles.{role}={whole}?"
@@ -529,13 +530,13 @@ def yaml_file(what: str, spec: str, here: Path) -> Path:
     Raises UserError for a name that is none, for a folder, and for a file that is not there.
     """
     names = built_in(here)
-    file = here / f"{spec}.yaml" if spec in names else Path(spec).expanduser()
-    if file.is_file():
+    file = here / f"{spec}.yaml" if spec in names else there(spec)
+    if file is not None and file.is_file():
         return file
     known = f"a built-in {what} ({', '.join(names)})"
-    if file.is_dir():
+    if file is not None and file.is_dir():
         raise UserError(f"{spec} is a folder; name a YAML file in it, or {known}")
-    if file.suffix in (".yaml", ".yml") or len(file.parts) > 1:
+    if spec.endswith((".yaml", ".yml")) or len(Path(spec).parts) > 1:
         raise UserError(f"{spec}: no such file; name a YAML file, or {known}")
     raise unknown(what, spec, names, more="or a YAML file of your own")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workup import methods
+from workup.core.disk import there
 from workup.core.errors import UserError
 from workup.doctors import strategies
 from workup.models import hub, smollm2
@@ -173,12 +174,8 @@ class Resolved:
 
 def resolve(name: str) -> Resolved:
     """What the name of a policy stands for; nothing but the names of files is looked at."""
-    try:
-        place = Path(name).expanduser()
-        known = name not in OURS and place.exists()
-    except (OSError, RuntimeError):  # a name that is too long for a file, or ~ of nobody
-        known = False
-    if not known:
+    place = None if name in OURS else there(name)
+    if place is None:
         return Resolved(name, None, None)
     above = (each for each in place.parents if place.relative_to(each).parts[0] in _WITHIN)
     return Resolved(name, place, next(filter(is_run, (place, *above)), None))
@@ -197,8 +194,9 @@ def identities(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _weights(name: str) -> str:
-    here = name == smollm2.NAME or (name != TINY and Path(name).expanduser().is_dir())
-    if here or (name != TINY and hub.is_id(name) and hub.cached(name)):
+    folder = None if name == TINY else there(name)
+    here = folder is not None and folder.is_dir()
+    if here or name == smollm2.NAME or (name != TINY and hub.is_id(name) and hub.cached(name)):
         return hub.identity(resolve(name).weights())
     return ""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workup.cases.files import Split
+from workup.core.disk import there
 
 CLINIC = "clinic"  # a source without files
 
@@ -49,8 +50,8 @@ def place_of(spec: str) -> tuple[str, str]:
     """The scheme of a spec, and its file or folder by its real path, without the view."""
     scheme, _, rest = spec.partition(":")
     place = rest.partition("#")[0]
-    path = Path(place).expanduser()
-    return scheme, str(path.resolve()) if scheme != CLINIC and path.exists() else place
+    path = None if scheme == CLINIC else there(place)
+    return scheme, place if path is None else str(path.resolve())
 
 
 def held(spec: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from workup.core.disk import slug
+from workup.core.disk import slug, there
 from workup.core.errors import UserError, nearest, unknown
 from workup.core.shapes import FrozenModel
 from workup.roles.config import Config
@@ -195,7 +195,7 @@ def commissioned(
     have.
     """
     study = load(room, name)
-    studied = [word for word in words if "=" not in word or Path(word).exists()]
+    studied = [word for word in words if "=" not in word or there(word)]
     values = read([word for word in words if word not in studied])
     values |= {} if cases is None else {"cases": cases}
     if study.of and not studied:
