@@ -186,6 +186,18 @@ def test_costs_are_listed_by_run_and_by_role(call: Call, filled: list[str], tmp_
     assert "silent has called no model" in told(call("costs", "--run", "silent"))
 
 
+def test_a_models_name_cannot_steer_the_terminal(call: Call, tmp_path: Path) -> None:
+    evil = "\x1b[31m\x9b2J\u202eevil"
+    replies = Replies(tmp_path / "kept" / FILE)
+    what = asked(evil, judged(1, f"judge{evil}"))
+    replies.keep(what, Reply("yes", 1, 1), Charge(f"run{evil}", 1, 1, 0.25)).result()
+    replies.close()
+    for words in (("show",), ("costs",), ("costs", "--run", f"run{evil}")):
+        shown = call(*words)[1]
+        assert "evil" in shown
+        assert not set(shown) & set("\x1b\x9b\u202e")
+
+
 def test_runs_are_listed_by_their_folders(call: Call, filled: list[str], tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "kept" / FILE) as before:
         before.execute("DROP TABLE names")  # a file of before has none

@@ -74,6 +74,16 @@ def test_the_built_in_library_is_searched_by_name() -> None:
     assert "appendicitis" in run("search", "clinic:s", "acute appendicitis", "-k", 1)
 
 
+def test_a_document_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    evil = "\x1b[31m\x9b2J\u202efever"
+    row = {"id": f"1{evil}", "title": evil, "text": f"Fever {evil}"}
+    (tmp_path / "evil.jsonl").write_text(json.dumps(row) + "\n")
+    run("build", tmp_path / "evil.jsonl", "--out", tmp_path / "index", "--title-field", "title")
+    shown = run("search", tmp_path / "index", "fever")
+    assert shown.count("fever") == 3
+    assert not set(shown) & set("\x1b\x9b\u202e")
+
+
 def test_no_seed_is_below_0() -> None:
     result = CliRunner().invoke(app, ["search", "clinic:xs", "fever", "--seed", "-1"])
     assert result.exit_code == 2

@@ -639,6 +639,33 @@ def test_an_episode_can_be_shown(whole: Run, capsys: pytest.CaptureFixture[str])
     assert "3 pathognomonic" in shown
 
 
+def test_an_episode_that_is_shown_cannot_steer_the_terminal(
+    whole: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "\x1b[31m\x9b2J\u202eevil"
+    record = whole.episodes(phase="eval", doctor="trained", ending="diagnosed")[0]
+    episode, case = record.episode, record.episode.case
+    said = Message("user", evil)
+    turns = [
+        replace(
+            turn,
+            completion=replace(turn.completion, text=evil),
+            action=replace(turn.action, content=(evil,)),
+            observation=replace(turn.observation, messages=(said,), sources=(evil,)),
+        )
+        for turn in episode.turns
+    ]
+    facts = tuple(replace(fact, text=evil, weight=3) for fact in case.truth.facts)
+    truth = replace(case.truth, diagnosis=evil, facts=facts)
+    episode = replace(
+        episode, opening=(said,), turns=tuple(turns), case=replace(case, id=evil, truth=truth)
+    )
+    replace(record, doctor=evil, stage=evil, episode=episode).show()
+    shown = capsys.readouterr().out
+    assert shown.count("evil") > 5 + len(turns)
+    assert not set(shown) & set("\x1b\x9b\u202e")
+
+
 # ---- small parts
 
 

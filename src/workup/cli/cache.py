@@ -159,8 +159,8 @@ def _show_all(replies: Replies, console: Console) -> None:
     shelves = upkeep.shelves(replies)
     for shelf in shelves:
         table.add_row(
-            Text(shelf.role),
-            Text(shelf.model),
+            Text(unsteering(shelf.role)),
+            Text(unsteering(shelf.model)),
             f"{shelf.entries:,}",
             size(shelf.size),
             _date(shelf.created)[:10],
@@ -201,7 +201,7 @@ def _costs(first: str, rows: Sequence[tuple[str, CallCost]]) -> Table:
     for name, cells in _columns(total).items():
         table.add_column(name, cells, justify="right")
     for label, row in rows:
-        table.add_row(Text(label), *_columns(row).values())
+        table.add_row(Text(unsteering(label)), *_columns(row).values())
     return table
 
 

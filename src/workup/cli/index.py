@@ -13,7 +13,7 @@ import typer
 
 from workup.cli.common import Strict, group
 from workup.core.errors import UserError, unknown
-from workup.core.text import several
+from workup.core.text import several, unsteering
 
 if TYPE_CHECKING:
     from workup.retrieval.index import IndexSettings, Progress
@@ -110,10 +110,10 @@ def _build(corpora: list[Path], out: Path, settings: IndexSettings, *, rare: boo
         else:
             made, notes = build_index(corpora, out, settings, progress), ()
     for note in notes:
-        print(note, file=sys.stderr)
+        print(unsteering(note), file=sys.stderr)
     print(f"{out}: {several(made['passages'], 'passage')}{_besides(made)}")
     for line in made["settings"]["attribution"]:
-        print(line)
+        print(unsteering(line))
 
 
 def _settings(values: Mapping[str, Any]) -> IndexSettings:
@@ -224,13 +224,10 @@ def search(
     found = run_to_end(opened.search(query, k))
     console = Console(highlight=False)
     for rank, passage in enumerate(found, 1):
-        console.print(
-            Text.assemble(
-                (f"{rank}. {passage.title or passage.id}", "bold"),
-                f"  {passage.id}  {passage.score:.3f}",
-            )
-        )
-        console.print(Text(f"{passage.text}\n"))
+        id = unsteering(passage.id)
+        title = unsteering(passage.title) or id
+        console.print(Text.assemble((f"{rank}. {title}", "bold"), f"  {id}  {passage.score:.3f}"))
+        console.print(Text(f"{unsteering(passage.text)}\n"))
     if not found:
         console.print("nothing found")
 
@@ -253,7 +250,7 @@ def _say_whose_it_is(library: str) -> None:
     for one in map(Path, map(str.strip, library.split(JOINED))):
         if (one / MANIFEST).exists():
             for line in manifest(one)["settings"].attribution:
-                print(line, file=sys.stderr)
+                print(unsteering(line), file=sys.stderr)
 
 
 @app.command()
@@ -268,7 +265,7 @@ def check(folder: Annotated[Path, typer.Argument(help="an index folder")]) -> No
         with _progress() as progress:
             found, whole = damages(folder, progress), manifest(folder)["passages"]
     for problem in found:
-        print(problem)
+        print(unsteering(problem))
     if found:
         raise UserError(
             f"{folder}: {several(len(found), 'damaged file')}; restore, or build the index anew"

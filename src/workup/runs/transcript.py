@@ -11,6 +11,7 @@ from rich.text import Text
 
 from workup.core.case import Case, Fact
 from workup.core.episode import Episode, Observation, Score, Turn
+from workup.core.text import unsteering
 from workup.environments.base.matcher import CONTAINED, MEANING, MODEL, SHARED, SYNONYM
 from workup.environments.base.trouble import doubt
 
@@ -39,15 +40,20 @@ def show(
     line = " · ".join(filter(None, (episode.case.id, doctor, place, episode.ending.value, reward)))
     answer = f"{', '.join(episode.answer) or 'none'} ({verdict})"
     console = Console(highlight=False)
-    console.print(Text(line, style="bold"))
-    console.print(Text(f"answer: {answer} · truth: {episode.case.truth.diagnosis}", style="bold"))
+    console.print(_plain(line, "bold"))
+    console.print(_plain(f"answer: {answer} · truth: {episode.case.truth.diagnosis}", "bold"))
     for message in episode.opening:
         if message.role != "system":
-            console.print(Text(message.content))
+            console.print(_plain(message.content))
     console.print(_table(episode, score.turns if score else ()))
     console.print(_missed(episode))
     marks = [Text(f"{weight} {NAMES[weight]}", style=STYLES[weight]) for weight in (0, 1, 2, 3)]
     console.print(Text("criticality  ") + Text("  ").join(marks))
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """A text that a model or a file wrote, without what could steer the terminal."""
+    return Text(unsteering(text), style=style)
 
 
 def _table(episode: Episode, scores: Sequence[float]) -> Table:
@@ -61,8 +67,8 @@ def _table(episode: Episode, scores: Sequence[float]) -> Table:
         score = f"{scores[number]:+.2f}" if number < len(scores) else ""
         reply = _reply(turn, facts)
         if told := doubtful(episode, number):
-            reply.append(f"\n[{told}]", style="bold")
-        table.add_row(str(number + 1), Text(turn.completion.text), reply, score)
+            reply.append(_plain(f"\n[{told}]", "bold"))
+        table.add_row(str(number + 1), _plain(turn.completion.text), reply, score)
     return table
 
 
@@ -71,7 +77,7 @@ def _reply(turn: Turn, facts: dict[str, Fact]) -> Text:
     told = (*(message.content for message in turn.observation.messages), origins(turn))
     text = "\n".join(filter(None, told))
     heaviest = max((weight for weight in weights if weight is not None), default=None)
-    return Text(text, style=STYLES[heaviest] if weights else "dim")
+    return _plain(text, STYLES[heaviest] if weights else "dim")
 
 
 def origins(turn: Turn) -> str:
@@ -86,7 +92,7 @@ def _missed(episode: Episode) -> Text:
     if not missed:
         return Text("no critical finding was missed", style="dim")
     lines = [
-        Text("missed: ") + Text(f"{fact.text} ({NAMES[fact.weight]})", style=STYLES[fact.weight])
+        Text("missed: ") + _plain(f"{fact.text} ({NAMES[fact.weight]})", STYLES[fact.weight])
         for fact in missed
     ]
     return Text("\n").join(lines)
