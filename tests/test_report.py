@@ -42,6 +42,7 @@ from workup.report.plotting import smooth, thin
 from workup.report.tables import Ends, signed
 from workup.report.transcripts import groups, side
 from workup.runs import Outcome, Record, Run, warnings
+from workup.runs.estimates import contrast
 from workup.runs.summary import summarise
 
 pytestmark = pytest.mark.drawn
@@ -620,6 +621,9 @@ def test_a_run_compares_two_of_its_doctors(whole: Run) -> None:
     Console(file=stream, width=100).print(whole.compare("random doctor"))
     assert "random doctor" in stream.getvalue()
     assert "macro_accuracy" in stream.getvalue()
+    told = {"doc\x1b[31m": whole.outcomes("trained"), "you": whole.outcomes("warm start")}
+    Console(file=stream, width=100).print(contrast(told, 0))
+    assert "doc [31m" in stream.getvalue()
     with pytest.raises(
         UserError, match=r"no evaluated doctor 'warm stat'\. Did you mean 'warm start'"
     ):

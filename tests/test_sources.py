@@ -27,6 +27,7 @@ from workup.cases.recognised import kind_of
 from workup.core.case import Case, Fact, Source, Truth
 from workup.core.errors import CaseError, UserError
 from workup.core.lazy import Lazy
+from workup.core.text import unsteering
 from workup.runs.policies.unseen import open_unseen
 
 
@@ -339,8 +340,17 @@ def test_hostile_text_is_shown_as_it_is(text: str) -> None:
     )
     source = Source("[red]", [case], [case], notes=[text])
     plain = "\n".join(line.plain for line in lines(source, 1))
-    assert plain.count(text) >= 4
+    assert plain.count(unsteering(text)) >= 4
     assert "[bold]Flu[/nothing]" in plain
+
+
+def test_a_case_cannot_steer_the_terminal_in_the_look() -> None:
+    evil = "\x1b[31m\x9b2J\u202eevil"
+    truth = Truth(evil, (evil,), (evil,), facts=(Fact("f", "f", evil, weight=3),))
+    case = Case(evil, evil, truth, question=evil, options=(evil,), category=evil)
+    text = shown(Source(evil, [case], [case], notes=[evil]))
+    assert text.count("evil") >= 8
+    assert not set(text) & set("\x1b\x9b\u202e")
 
 
 def test_the_look_counts_and_shows_whole_cases() -> None:

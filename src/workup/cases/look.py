@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from workup.core.case import Case, Source
+from workup.core.text import unsteering
 
 _SAMPLE = 1_000  # cases read for a distribution that no index knows
 _TOP, _BAR = 12, 24
@@ -21,7 +22,7 @@ _COLOURS = {None: "dim", 0: "dim", 1: "cyan", 2: "yellow", 3: "bold red"}
 def lines(source: Source, n: int = 2, seed: int = 0) -> list[Text]:
     """The description, one text per line, with styles; `n` cases drawn by `seed`.
 
-    Nothing from a file is read as markup.
+    Nothing from a file is read as markup or steers the terminal.
     """
     rng = np.random.default_rng(seed)
     sample = _sample(source.train if len(source.train) else source.test, _SAMPLE, rng)
@@ -32,7 +33,10 @@ def lines(source: Source, n: int = 2, seed: int = 0) -> list[Text]:
         *_facts(sample),
         *(line for case in shown for line in _whole(case)),
     ]
-    return [part if isinstance(part, Text) else Text(part) for part in parts]
+    found = [part if isinstance(part, Text) else Text(part) for part in parts]
+    for part in found:
+        part.plain = unsteering(part.plain)  # as long as before, so that the styles stay in place
+    return found
 
 
 def _sample(cases: Sequence[Case], most: int, rng: np.random.Generator) -> list[Case]:

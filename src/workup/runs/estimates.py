@@ -28,6 +28,7 @@ from workup.core.statistics import (
     macro,
     paired,
 )
+from workup.core.text import unsteering
 from workup.metrics.calibration import CONFIDENCE, ECE, SUREST_RIGHT, by_chance, gaps
 from workup.metrics.known import ALWAYS, metric
 from workup.runs.judged import measured_in
@@ -222,7 +223,8 @@ def contrast(outcomes: Mapping[str, Sequence[Outcome]], seed: int) -> Table:
     (other, theirs), (doctor, ours) = outcomes.items()
     table = Table(box=SIMPLE_HEAD)
     for heading in ("", other, doctor, "difference"):
-        table.add_column(Text(heading), justify="right" if heading else "left", no_wrap=True)
+        title = Text(unsteering(heading))
+        table.add_column(title, justify="right" if heading else "left", no_wrap=True)
     for name in metrics_of(ours):
         estimates = [estimate(side, name, seed) for side in (theirs, ours)]
         estimates.append(difference(ours, theirs, name, seed))
