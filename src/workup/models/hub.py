@@ -88,7 +88,7 @@ def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:
     place = weights(name, forms=forms)
     with readable(name, forms):
         try:
-            _refuse_attention(place if _there(place) else _settings(place))
+            _refuse_attention(place if there(place) else _settings(place))
             return make(place)
         except OSError:
             if name == smollm2.NAME or place in (name, str(there(name))):
