@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 
 from workup.cases import open_source
 from workup.cases.balance import balanced, uniform
-from workup.cases.datasets.ddxplus import case_of, wording
+from workup.cases.datasets.ddxplus import case_of, names, wording
+from workup.cases.datasets.ddxplus.names import everyday
 from workup.cases.datasets.ddxplus.patients import Rows
 from workup.cases.datasets.ddxplus.rates import Tally
 from workup.cases.datasets.ddxplus.release import AGE_GROUPS, Release, age_group, read_release
@@ -32,6 +33,8 @@ from workup.cases.knowledge import grade
 from workup.core.case import Case, Source
 from workup.core.errors import CaseError, UserError
 from workup.core.leaks import WITHHELD
+from workup.environments.base.lexical import stems
+from workup.environments.base.matcher import Matcher
 from workup.environments.consultation import Consultation
 
 real = pytest.mark.skipif(not REAL.is_dir(), reason="the released files are not here")
@@ -151,9 +154,9 @@ def test_values_are_named_in_words() -> None:
 
 
 def test_items_keep_the_questions_apart_and_know_their_parents(release: Release) -> None:
-    names = [item.name for item in release.items]
-    assert len(set(names)) == len(names) == len(EVIDENCES)
-    assert {"Do you smoke? (E_7)", "Do you smoke? (E_8)"} <= set(names)
+    called = [item.name for item in release.items]
+    assert len(set(called)) == len(called) == len(EVIDENCES)
+    assert {"Do you smoke? (E_7)", "Do you smoke? (E_8)"} <= set(called)
     parents = {code: evidence.item.parent for code, evidence in release.evidences.items()}
     assert parents["E_3"] == parents["E_4"] == "Do you have pain somewhere?"
     assert {parents[code] for code in ("E_1", "E_2", "E_5", "E_6", "E_7", "E_8", "E_9")} == {None}
@@ -225,6 +228,225 @@ def test_a_missing_release_is_named(tmp_path: Path) -> None:
     write_csv(tmp_path / "p.csv", [patient()])
     with pytest.raises(CaseError, match=r"release_evidences\.json: not found"):
         opened(str(tmp_path / "p.csv"), 0)
+
+
+# everyday questions -------------------------------------------------------------------------------
+
+MEANT = {
+    "fievre": "Do you have a fever?|Have you had a temperature?",
+    "douleurxx": "Are you in any pain?",
+    "douleurxx_endroitducorps": "Do you have a headache?|Any belly pain?|Where does it hurt?",
+    "douleurxx_irrad": "Does the pain go anywhere else?|Does the pain spread to your arm?",
+    "douleurxx_carac": "What does the pain feel like?|Is the pain sharp or dull?",
+    "douleurxx_soudain": "Did the pain come on suddenly?",
+    "douleurxx_intens": "How bad is the pain on a scale from 0 to 10?",
+    "lesions_peau": "Do you have a rash?",
+    "lesions_peau_endroitducorps": "Where is the rash?",
+    "lesions_peau_prurit": "Is the rash itchy?",
+    "oedeme": "Do you have any swelling?",
+    "oedeme_endroitducorps": "Where is the swelling?|Are your ankles swollen?",
+    "ballon_abdo": "Do you have swelling in your belly?",
+    "pdc": "Have you fainted?",
+    "faible": "Do you feel like passing out?",
+    "palpit": "Do you have palpitations?",
+    "pls_irreg": "Is your heartbeat irregular?",
+    "vo_sg": "Have you vomited blood?",
+    "vo_violent": "Have you been vomiting?",
+    "melena": "Any black or tarry stools?",
+    "rectorragie": "Have you seen any blood in your stool?",
+    "selles_pale": "Are your stools pale?",
+    "diarrhee": "Do you have diarrhea?",
+    "toux": "Have you been coughing?",
+    "expecto": "Do you have a cough that produces sputum?|Is your cough productive?|Any phlegm?",
+    "toux_Aboy": "Is it a barking cough?",
+    "crach_sg": "Have you coughed up any blood?",
+    "dyspn": "Are you short of breath?",
+    "dysp_effort": "Do you get short of breath when you climb stairs?",
+    "dyspn_noct": "Do you wake up at night gasping for air?",
+    "ww_dd": "Are you short of breath when you lie flat?",
+    "ww_valsalva": "Does coughing make the pain worse?",
+    "angor_repos": "Do you have chest pain at rest?",
+    "i10": "Do you have high blood pressure?|Do you take medication for high blood pressure?",
+    "hta": "Are you consulting because you have high blood pressure?",
+    "i25.1": "Have you ever had a heart attack?",
+    "f17.210": "Do you smoke?",
+    "smokingpast": "Did you use to smoke?",
+    "z77.22": "Does anyone smoke in your home?",
+    "f10.129": "How much alcohol do you drink?",
+    "HIV": "Do you have HIV?",
+    "preg1": "Could you be pregnant?",
+    "e10_e11": "Are you diabetic?",
+    "j45": "Do you have a history of asthma?",
+    "fam_j45": "Does asthma run in your family?",
+    "momasthma": "Does your mother have asthma?",
+    "hosptisasm": "Have you been hospitalized for asthma?",
+    "histfammigraine": "Do you get migraines?|Does anyone in your family have migraines?",
+    "atcd_anem": "Have you ever been anemic?",
+    "atcd_fam_anem": "Does your mother have anemia?",
+    "z82.49": "Has your father had a heart attack?",
+    "atcdpsyfam": "Is there any mental illness in your family?",
+    "contact": "Has anyone around you been sick?",
+    "trav1": "Have you travelled abroad recently?",
+    "surg1": "Have you had any recent surgery?",
+    "i80": "Have you ever had a blood clot in your leg?",
+    "drogues_IV": "Do you use IV drugs?",
+    "cafe": "Do you drink coffee?",
+    "tagri": "Do you work on a farm?",
+    "menarche_hat": "How old were you when you got your first period?",
+    "k21": "Do you have acid reflux?",
+    "crohn_cu": "Have you ever been diagnosed with ulcerative colitis?",
+    "sahs": "Do you have sleep apnea?",
+    "j44_j42": "Do you have COPD?",
+}
+SEVERAL = {
+    "Any fatigue?": "fatig_mod fatig_ext rds_deg",
+    "Have you lost your appetite?": "perte_appet boire_ped rds_anorexie",
+    "Do you feel dizzy?": "faible etourdissement",
+    "Do you have any heart problems?": "i25.1 i50 malf_cardiaque ap_valve",
+    "Do you have kidney disease?": "irc synd_nephro",
+    "Do you use recreational drugs?": "drogues_IV drogues_stimul",
+    "Have you ever smoked?": "f17.210 smokingpast",
+    "Nausea or vomiting?": "nausee vo_violent",
+}
+UNKNOWN = """What is your blood type?|Do you have a dog?|What medications do you take?
+When did the pain start?|How long have you had the pain?|Have you taken anything for the pain?
+What makes the pain better?|Does it burn when you urinate?|Do you have blood in your urine?
+Have you ever had surgery?|Have you ever been pregnant?|Is your wife pregnant?
+Does your father have high blood pressure?|Does anyone in your family have diabetes?
+Do you have a family history of stroke?|Did your mother have breast cancer?
+Do you have low blood pressure?|Do you have pulmonary hypertension?|Do you have hearing aids?
+Are you allergic to penicillin?|Do you have hay fever?|Did you have a fever last year?
+Have you had similar symptoms before?|When was the first day of your last period?
+When did your last period start?|Do you take any mineral supplements?|Have you had colon polyps?
+Have you been on a farm recently?|Are you constipated?|Did you swallow anything?
+Are your symptoms getting worse?|Is your eye irritated?|Do you have a cold sore?
+Do you use marijuana?|Do you take any vitamins?|Have you been bitten by a tick?"""
+NEVER = (
+    ("Do you have high blood pressure?", "hta"),
+    ("Do you have a cough that produces sputum?", "toux"),
+    ("Is your cough productive?", "toux"),
+    ("Does your brother smoke?", "f17.210"),
+    ("Does your mother have asthma?", "j45"),
+    ("Do you have a family history of heart disease?", "i25.1"),
+    ("Is your cough getting worse?", "ww_valsalva"),
+    ("Do you have chest pain or shortness of breath?", "ww_respi"),
+    ("Do you have diarrhea after eating?", "ww_bouffe"),
+    ("Are your stools pale?", "pale"),
+    ("Does coughing make the pain worse?", "toux"),
+    ("Are you consulting because you have high blood pressure?", "i10"),
+)
+
+
+class _Asked(dict[str, set[str]]):
+    """Question → the codes of the evidences that it is understood as, in the released files."""
+
+    def __init__(self) -> None:
+        evidences = read_release(REAL).evidences
+        self._codes = {evidence.item.name: code for code, evidence in evidences.items()}
+        self._matcher = Matcher([evidence.item for evidence in evidences.values()])
+
+    def __missing__(self, question: str) -> set[str]:
+        return {self._codes[item.name] for item in self._matcher.match(question).items}
+
+
+@pytest.fixture(scope="module")
+def asked() -> _Asked:
+    return _Asked()
+
+
+@real
+@pytest.mark.parametrize(
+    ("question", "code"),
+    [(question, code) for code, own in MEANT.items() for question in own.split("|")],
+)
+def test_everyday_questions_reach_their_evidence(asked: _Asked, question: str, code: str) -> None:
+    assert asked[question] == {code}
+
+
+@real
+@pytest.mark.parametrize(("question", "codes"), SEVERAL.items())
+def test_what_several_evidences_are_about_is_asked_back(
+    asked: _Asked, question: str, codes: str
+) -> None:
+    assert asked[question] == set(codes.split())
+
+
+@real
+@pytest.mark.parametrize("question", UNKNOWN.replace("\n", "|").split("|"))
+def test_what_no_evidence_is_about_is_not_understood(asked: _Asked, question: str) -> None:
+    assert not asked[question]
+
+
+@real
+@pytest.mark.parametrize(("question", "code"), NEVER)
+def test_a_question_is_not_answered_by_another_evidence(
+    asked: _Asked, question: str, code: str
+) -> None:
+    assert code not in asked[question]
+
+
+@real
+def test_names_are_shared_only_where_all_are_meant(asked: _Asked) -> None:
+    owners: dict[frozenset[str], set[str]] = {}
+    for code, evidence in read_release(REAL).evidences.items():
+        for name in evidence.item.synonyms:
+            assert code in asked[name], name
+            owners.setdefault(stems(name), set()).add(code)
+    shared = {" ".join(sorted(own)) for own in owners.values() if len(own) > 1}
+    assert shared == {
+        "allergie_sev z84.89",
+        "anxiete_s f41.9",
+        "ap_hypert4 patho_endo",
+        "ap_valve i25.1 i50 malf_cardiaque",
+        "boire_ped perte_appet rds_anorexie",
+        "drogues_IV drogues_stimul",
+        "etourdissement faible",
+        "f17.210 smokingpast",
+        "faiblesse faciale paralysie_visage",
+        "faiblesse_msmi rds_paralys_gen",
+        "fatig_ext fatig_mod rds_deg",
+        "irc synd_nephro",
+        "perte_poids rds_anorexie",
+        "rhino_clair rhino_pur",
+        "rural suburb urban1",
+    }
+
+
+@real
+def test_every_question_of_the_table_is_a_released_one() -> None:
+    file = Path(names.__file__).with_name("names.csv")
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
+    written = [row["question"] for row in csv.DictReader(lines)]
+    items = read_release(REAL).items
+    plain = {item.question for item in items}.union(*(item.synonyms for item in items))
+    assert len(written) == len(set(written))
+    assert not set(written) - plain
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("Do you itch (a lot) or are you sore?", ("Do you itch or are you sore?", "Do you itch?")),
+        ("Are you taking ((XYZ) pills?", ("Are you taking pills?",)),
+        ("Is it sore, or are you hot?", ("Is it sore?",)),
+        ("Are you calm or has your mood changed?", ("Are you calm?",)),
+        # half a question is none
+        ("Are you currently taking or have you recently taken pills?", ()),
+        ("Are you currently being treated or have you been treated for it?", ()),
+        ("Did you previously, or do you now, shake?", ()),
+        ("Do you shake?", ()),
+    ],
+)
+def test_shorter_forms_of_a_question(question: str, expected: tuple[str, ...]) -> None:
+    assert everyday(question) == expected
+
+
+def test_names_do_not_depend_on_the_style_of_the_codes() -> None:
+    question = "Have you ever had deep vein thrombosis (DVT)?"
+    assert "clot in the leg" in everyday(question)
+    assert everyday("have you ever had deep vein thrombosis?") == everyday(question)[1:]
+    assert "swollen ankle" in everyday("Where is the swelling located?")
+    assert not any("{" in name for name in everyday("Where is the swelling located?"))
 
 
 # rows ---------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, Field
 
 from workup.cases.datasets.ddxplus import wording
+from workup.cases.datasets.ddxplus.names import everyday
 from workup.cases.files import checked, read_object
 from workup.core.case import Fact, Item
 from workup.core.errors import CaseError
@@ -242,9 +243,9 @@ def _read_evidences(path: Path) -> dict[str, Evidence]:
 def _evidence(code: str, raw: _RawEvidence, names: Mapping[str, str], path: Path) -> Evidence:
     # a few binary evidences name a group of codes here: a group is no evidence, so no parent
     parent = names.get(raw.code_question) if raw.code_question != code else None
-    question = names[code]
+    question, synonyms = names[code], everyday(raw.question_en.strip())
     if raw.data_type == "B":
-        item = Item(question, question, wording.no(question), parent=parent)
+        item = Item(question, question, wording.no(question), parent=parent, synonyms=synonyms)
         return Evidence(item, {"": Fact(code, question, wording.yes(question))}, multiple=False)
     if str(raw.default_value) not in map(str, raw.possible):
         raise CaseError(
@@ -264,7 +265,8 @@ def _evidence(code: str, raw: _RawEvidence, names: Mapping[str, str], path: Path
             for v in raw.possible
         }
     default = words[str(raw.default_value)]
-    item = Item(question, question, wording.nothing(question, default[1]), parent=parent)
+    normal = wording.nothing(question, default[1])
+    item = Item(question, question, normal, parent=parent, synonyms=synonyms)
     answers = {
         value: None
         if named == default
