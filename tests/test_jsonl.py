@@ -334,13 +334,6 @@ def test_cases_of_free_text_have_no_items_and_no_phrases(tmp_path: Path) -> None
         ),
         (
             [
-                {"name": "a", "normal": "No.", "synonyms": ["c", "C"]},
-                {"name": "b", "normal": "No.", "synonyms": ["d", "C"]},
-            ],
-            r"'items\.1\.synonyms\.1': 'C' is also a name of the item 'a'",
-        ),
-        (
-            [
                 {"name": "a", "normal": "No.", "synonyms": ["B"]},
                 {"name": "b", "normal": "No."},
             ],
@@ -635,6 +628,20 @@ def test_what_is_odd_about_a_case_is_told_and_the_case_is_kept(tmp_path: Path) -
     assert told[1].startswith("1 of 8 rows: the same patient stands in an earlier row")
     assert told[2].startswith("1 of 8 rows: two options are the same.")
     assert len(told) == 3
+
+
+def test_a_synonym_that_two_items_have_is_asked_back(tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    case = Case("a", "A man.", Truth("gout", facts=(Fact("f", "dizzy spells", "Yes."),)))
+    several = [
+        Item(name, name, f"No {name}.", synonyms=("dizziness", *map(str, range(200))))
+        for name in ("dizzy spells", "vertigo")
+    ]
+    write([case], path, items=several)
+    source = open_source(f"jsonl:{path}#all")
+    seen = Consultation(source.items).reply(source.test[0], Action("ask", ("dizziness",)))
+    assert "dizzy spells, vertigo" in seen.messages[0].content
+    assert not seen.understood
 
 
 def test_what_facts_are_called_without_a_sidecar_is_found_as_free_text(tmp_path: Path) -> None:

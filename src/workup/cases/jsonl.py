@@ -182,7 +182,7 @@ class ItemLine(_Strict):
     kind: Annotated[Kind, Field(strict=False)] = Kind.HISTORY
     parent: Trimmed | None = None
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    synonyms: Annotated[list[Term], Field(max_length=100)] = []
+    synonyms: Annotated[list[Term], Field(max_length=500)] = []
 
 
 class _Sidecar(_Strict):
@@ -416,7 +416,10 @@ def _read_sidecar(path: Path) -> _Sidecar | None:
 
 
 def _shared_names(sidecar: _Sidecar) -> Iterator[tuple[str, str]]:
-    """Field and problem, where a name means two items, or a diagnosis stands twice."""
+    """Field and problem, where two items have a name, or a diagnosis stands twice.
+
+    A synonym of one item is no other's name. One that several items have is asked back.
+    """
     items, places = sidecar.items, dict[str, int]()
     for place, item in enumerate(items):
         if (other := places.setdefault(item.name.casefold(), place)) != place:
@@ -424,7 +427,7 @@ def _shared_names(sidecar: _Sidecar) -> Iterator[tuple[str, str]]:
             yield f"items.{place}.name", what
     for place, item in enumerate(items):
         for number, synonym in enumerate(item.synonyms):
-            if (other := places.setdefault(synonym.casefold(), place)) != place:
+            if (other := places.get(synonym.casefold(), place)) != place:
                 what = f"'{synonym}' is also a name of the item '{items[other].name}'."
                 yield f"items.{place}.synonyms.{number}", what
     seen: set[str] = set()
