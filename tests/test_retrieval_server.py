@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -517,13 +516,17 @@ def test_a_passage_may_be_called_0() -> None:
 
 
 def test_a_library_that_sends_a_byte_now_and_then_is_given_up() -> None:
+    given_up = threading.Event()
+
     def drip(request: Request) -> Response:
-        return Response((time.sleep(0.1) or " " for _ in range(100)), content_type="text/plain")
+        pieces = (" " for _ in range(100) if not given_up.wait(0.1))
+        return Response(pieces, content_type="text/plain")
 
     with HTTPServer(threaded=True) as other:
         other.expect_request("/retrieve").respond_with_handler(drip)
         with pytest.raises(RolloutError, match=r"its answer is not over after 0\.5 s"):
             Remote(other.url_for(""), deadline=0.1, timeout=0.5).find(["a"], 1)
+        given_up.set()
 
 
 def test_a_refusal_is_not_repeated() -> None:
