@@ -21,8 +21,10 @@ from workup.core.errors import UserError, printable
 LARGEST = 1_000_000
 """The most bytes of a file."""
 
-MOST = 100_000
-"""The most values in a file; those of an alias (`*name`) count wherever it is used."""
+MOST = 4_999
+"""The most values in a file; those of an alias (`*name`) count wherever it is used.
+
+OmegaConf reads 10,000 names and values, and says in no line of ours that there are more."""
 
 DEEPEST = 32
 """The most keys that lead to a value."""

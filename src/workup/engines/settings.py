@@ -204,7 +204,7 @@ class EngineSettings(FrozenModel):
     report_to: tuple[str, ...] = Field(
         default=(), description="trackers: tensorboard, trackio, wandb; none by default"
     )
-    seed: int = Field(default=0, description="seeds adapters and dropout")
+    seed: int = Field(default=0, ge=0, description="seeds adapters and dropout")
     sft: SupervisedSettings = Field(
         default=SupervisedSettings(), description="the supervised warm start"
     )

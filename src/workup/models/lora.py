@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workup.core.disk import there
 from workup.core.errors import UserError
 from workup.models import hub, smollm2
 from workup.models.hub import BASE
@@ -87,7 +88,7 @@ def refuse_circle(folder: str | Path) -> None:
     place = Path(folder).expanduser().resolve()
     while (base := base_of(place)) is not None:
         seen.add(place)
-        place = Path(base.name).expanduser().resolve()
+        place = (there(base.name) or Path(base.name)).resolve()
         if place in seen:
             raise UserError(
                 f"{folder} holds adapters of adapters without a whole model beneath them: "
@@ -102,11 +103,12 @@ def place_of(base: Base, folder: str | Path) -> str:
     others than those that the adapters were trained on.
     """
     who, file = f"{folder} holds adapters of {base.name}", Path(folder) / BASE
-    if hub.is_path(base.name) and not Path(base.name).expanduser().exists():
+    if hub.is_path(base.name) and not there(base.name):
         raise UserError(
             f"{who}, which is not there: bring it back, or write its present folder into {file}"
         )
-    local = base.name == smollm2.NAME or Path(base.name).expanduser().is_dir()
+    folder_there = there(base.name)
+    local = base.name == smollm2.NAME or (folder_there is not None and folder_there.is_dir())
     if not local and base.weights and base.weights != hub.UNKNOWN:
         if kept := hub.cached(base.name, base.weights):
             return kept

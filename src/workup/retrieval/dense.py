@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workup.core.case import Passage
+from workup.core.disk import there
 from workup.core.errors import UserError
 from workup.core.extras import wanted
 from workup.models.hub import opened
@@ -75,9 +76,7 @@ def loaded(kind: str, name: str) -> Any:
     """
     made = getattr(wanted("sentence_transformers"), kind)
     # The library takes a bare name for one of its own models.
-    full = (
-        name if "/" in name or Path(name).expanduser().exists() else f"sentence-transformers/{name}"
-    )
+    full = name if "/" in name or there(name) else f"sentence-transformers/{name}"
     make = partial(made, trust_remote_code=False)
     return opened(full, make, forms="a folder of an encoder or a hub id")
 

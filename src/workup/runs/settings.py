@@ -409,7 +409,7 @@ def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
 
 def mapping(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The part of that name. Raises UserError where it is a single value."""
-    part = values.get(name) or {}
+    part = {} if (given := values.get(name)) is None else given
     if not isinstance(part, Mapping):
         raise UserError(f"setting '{name}': {part!r} is no mapping; write {name}.NAME=…")
     return dict(part)

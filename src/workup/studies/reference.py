@@ -18,6 +18,7 @@ from pydantic import Field
 
 from workup.cases.publications import publications
 from workup.core.case import Case, Document, Passage, Source
+from workup.core.disk import there
 from workup.core.draws import seed_key
 from workup.core.errors import RolloutError, UserError
 from workup.core.leaks import Mask
@@ -167,7 +168,7 @@ def texts_of(corpus: str) -> list[Document]:
 
     Raises UserError where there are none.
     """
-    path = Path(corpus).expanduser()
+    path = there(corpus) or Path(corpus)
     if (library := brought(corpus)) is not None:
         every, hops = library.documents(), max(library.hops, 1)
         groups = (every[begin : begin + hops] for begin in range(0, len(every), hops))

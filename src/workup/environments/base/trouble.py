@@ -59,7 +59,7 @@ class TroubleSettings(EncounterSettings):
     troubled: tuple[Kind, ...] = Field(
         (Kind.HISTORY,), description="kinds of items that the dose holds for: ask, examine, …"
     )
-    trouble_seed: int = Field(0, description="draws what becomes of each case's answers")
+    trouble_seed: int = Field(0, ge=0, description="draws what becomes of each case's answers")
 
     @property
     def rates(self) -> Dose:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from workup.cases.catalogue import built_in
 from workup.cases.exam_terms import key, synonyms
-from workup.core.disk import whole_folder
+from workup.core.disk import there, whole_folder
 from workup.core.errors import UserError
 from workup.core.text import normalise
 from workup.retrieval import manifest as manifests
@@ -110,7 +110,7 @@ class ExamBase:
         """
         if place == CLINIC:
             return clinic_base()
-        folder = Path(place).expanduser()
+        folder = there(place) or Path(place)
         read = manifest(folder)
         manifests.opened(folder, "base", read["files"])
         vectors = None

@@ -23,6 +23,7 @@ from workup.cases.files import checked, existing, parse_object, read_object
 from workup.cases.pieces import Piece, csv_cells, csv_pieces, pieces
 from workup.cases.rows import RowErrors
 from workup.core.case import Case, Kind, Source
+from workup.core.disk import there
 from workup.core.errors import CaseError, UserError, unknown
 from workup.core.shapes import ClosedModel
 from workup.core.text import normalise
@@ -123,7 +124,7 @@ def build(
 
 def _add(writer: Writer, source: str, limit: int | None, strict: bool) -> list[str]:
     colon = ":" in source
-    if colon and not Path(source).expanduser().exists():
+    if colon and not there(source):
         opened = open_source(source, strict=strict)
         if opened.restricted:
             raise UserError(

@@ -17,6 +17,7 @@ from typing import Any
 from httpx2 import AsyncClient, ConnectError, HTTPError, Limits, Timeout
 
 from workup.core.addresses import plain_address
+from workup.core.disk import there
 from workup.core.errors import RolloutError, UserError, WorkupError, reason
 from workup.core.ports import LivePolicy
 from workup.models.remote import COLDEST, Drawn, KnownModel, OwnLoop, RemotePolicy
@@ -192,7 +193,7 @@ def open(place: str, how: How) -> RemoteModel[ServerPolicy]:
     """The model of a folder or a hub id, as a server serves it."""
     address = _address(how.address)
     known = KnownModel.of(place)
-    names = [place, str(Path(place).expanduser().resolve()), known.folder]
+    names = [place, str((there(place) or Path(place)).resolve()), known.folder]
     return RemoteModel(place, how, ServerPolicy(known, how, address, names), known.config)
 
 

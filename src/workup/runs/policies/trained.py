@@ -41,8 +41,9 @@ def found_from(run: str, cases: str) -> str:
     if scheme == CLINIC:
         return cases
     folders = (*Path(run).resolve().parents, Path())
-    paths = (folder / Path(place).expanduser() for folder in folders)
-    found = next((path for path in paths if path.exists()), place)
+    paths = (there(str(folder / place)) for folder in folders)
+    home = there(place) if place.startswith("~") else None
+    found = home or next(filter(None, paths), place)
     return f"{scheme}:{found}{hash_}{view}"
 
 

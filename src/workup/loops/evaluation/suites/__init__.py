@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from workup.core.disk import slug
+from workup.core.disk import slug, there
 from workup.core.errors import UserError
 from workup.core.shapes import FrozenModel
 from workup.runs.policies.trained import CLINIC
@@ -124,14 +124,14 @@ def placed(suite: Suite, spec: str, data: str | None) -> tuple[dict[str, str], l
         lines = [str(Lack(each, _place(each.cases.replace(DATA, "FOLDER")))) for each in asks]
         told = "\n  ".join(lines)
         raise UserError(f"suite {spec} needs --data FOLDER, in which it looks for\n  {told}")
-    if data is not None and not Path(data).expanduser().is_dir():
+    if data is not None and not ((folder := there(data)) and folder.is_dir()):
         raise UserError(f"--data {data} is no folder")
     found: dict[str, str] = {}
     lacks: list[Lack] = []
     for each in suite.benchmarks:
         cases = each.cases.replace(DATA, (data or "").rstrip("/"))
         place = _place(cases)
-        if cases.partition(":")[0] == CLINIC or Path(place).expanduser().exists():
+        if cases.partition(":")[0] == CLINIC or there(place):
             found[each.name] = cases
         else:
             lacks.append(Lack(each, place))
