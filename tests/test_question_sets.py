@@ -12,6 +12,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -528,7 +529,11 @@ def test_a_text_that_is_tested_on_is_not_trained_on_under_another_id(tmp_path: P
 
 
 def test_questions_about_one_patient_stay_together_in_our_own_format(tmp_path: Path) -> None:
-    cases = [*opened("cmb_clin", tmp_path, "all").test]
+    asked = opened("cmb_clin", tmp_path, "all").test
+    cases = [
+        replace(case, presentation=f"{i // 2}{case.presentation}" * 4)
+        for i, case in enumerate(asked)
+    ]
     path = tmp_path / "ours.jsonl"
     path.write_text("".join(f"{jsonl.line_of(case)}\n" for case in cases), encoding="utf-8")
     source = open_source(f"jsonl:{path}")

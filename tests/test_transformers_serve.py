@@ -166,7 +166,8 @@ def test_a_short_limit_truncates_and_then_no_shape_comes_out(served: EndpointSet
     reply = asyncio.run(Endpoint(served).complete(request(PROMPTS[1], max_tokens=5)))
     assert (reply.text, reply.truncated) == (ANSWER[:5], True)
     with pytest.raises(
-        RolloutError, match=r"no usable answer from .* after 3 attempts: it was cut off at 5 tokens"
+        RolloutError,
+        match=r"no usable answer from .* after 3 attempts: it was cut off before its end",
     ):
         asyncio.run(ask(Endpoint(served), request(PROMPTS[1], max_tokens=5), Verdict))
 

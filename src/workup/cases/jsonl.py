@@ -64,6 +64,7 @@ Entity = Annotated[Name, Field(max_length=LONGEST_ENTITY)]
 _CASES = TypeAdapter(Case)  # the fields of a line are those of a case
 DEEPEST = 100  # levels of what a case holds for somebody else
 _PHRASES = 5_000  # a file with more distinct findings than this is free text to a tiny policy
+_OPENING = 60  # characters from which an opening that comes again is that of one patient
 
 
 class _Strict(BaseModel):
@@ -286,8 +287,9 @@ class _Together:
         patient = case.model_dump_json(exclude={"id", "provenance"})
         first = self._first.setdefault(digest(patient), case.id)
         # Of several questions about one patient the opening is the same.
-        opening = case.question and case.presentation
-        own = self._first.setdefault(digest(f"opening {opening}"), first) if opening else first
+        own = first
+        if case.question and len(case.presentation) >= _OPENING:
+            own = self._first.setdefault(digest(f"opening {case.presentation}"), first)
         if case.truth.extra and (named := publications(_case(case))):
             self._groups.join(named)
             self._published.append((replace(line, text=""), min(named)))

@@ -89,7 +89,6 @@ def asked(model: str, request: Request, run: str = "") -> CanonicalRequest:
         "max_tokens": request.max_tokens,
         "temperature": float(request.temperature),
         "sample": request.sample,
-        **({"whole": True} if request.whole else {}),
         **({"run": run} if run else {}),
     }
     body = _json(fields)
