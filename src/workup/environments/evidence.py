@@ -525,9 +525,9 @@ class EvidenceSeeking(Encounter):
             meant = await self._meant(case, order)
             named = (each.name for one in meant for each in self.rages.named(case, one))
             single = list({self.rages.canonical(name) or name: name for name in named}.values())
-            allowed[order], beyond = (
-                (meant, beyond) if len(single) <= left else (single[:left], True)
-            )
+            if len(single) > left:
+                meant, beyond = single[:left], True
+            allowed[order] = meant
             left -= min(left, max(1, len(single)))
         return allowed, beyond
 

@@ -30,6 +30,8 @@ EXAMPLE = "rjua:RJUA_train.json"
 FILES = ("RJUA_*.json",)
 FIELDS = ("question disease advice",)
 
+_BETWEEN = frozenset("、，,;；\n")  # what stands between diagnoses
+_LEVELS = {"（": 1, "(": 1, "）": -1, ")": -1}
 _SIGN = re.compile(r"([（()）、，,;；\n])")
 _BRACKETS = re.compile(r"[（(][^（()）]*[）)]")
 
@@ -59,8 +61,8 @@ def diagnoses_of(text: str) -> list[str]:
     """The diagnoses of a text; what stands between them does not divide inside brackets."""
     names, depth = [""], 0
     for part in _SIGN.split(text):
-        depth = max(0, depth + (part in tuple("（(")) - (part in tuple("）)")))
-        if depth == 0 and part and part in "、，,;；\n":
+        depth = max(0, depth + _LEVELS.get(part, 0))
+        if depth == 0 and part in _BETWEEN:
             names.append("")
         else:
             names[-1] += part
