@@ -109,6 +109,12 @@ def test_medqa_in_chinese_without_metamap(tmp_path: Path) -> None:
     assert (case.truth.diagnosis, case.category, len(case.options)) == ("手足口病", "儿科学", 5)
 
 
+def test_medqa_is_not_what_mediq_made_of_it(tmp_path: Path) -> None:
+    row = medqa(0) | {"context": ["A man."], "facts": ["He coughs."]}
+    with pytest.raises(UserError, match="open the file as mediq:FILE"):
+        open_source(f"medqa:{lines(tmp_path / 'x.jsonl', [row])}")
+
+
 def test_medmcqa(tmp_path: Path) -> None:
     source = open_source(f"medmcqa:{lines(tmp_path / 'x.jsonl', [medmcqa(0), medmcqa(3)])}#all")
     assert [(case.id, case.truth.diagnosis, case.category) for case in source.test] == [

@@ -342,6 +342,51 @@ def test_what_a_name_says_itself_is_no_manner_and_a_clause_no_moment(
     assert [item.name for item in Matcher(items).match(request_).items] == meant
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        *(
+            "is anyone vomiting at home",
+            "anyone in the house coughing",
+            "is there a smoker at home",
+        ),
+        *("does the person you live with have a cough"),
+        "is anybody being sick at home",
+        *("second hand smoke", "is there smoke in your workplace", "wood smoke exposure"),
+        *("fever before this illness", "have you had a fever in the past", "pregnant before?"),
+        *("have you ever had a fever before", "yellow fever vaccine", "valley fever exposure"),
+        *("water temperature", "cough reflex", "when did you begin to feel sick"),
+    ],
+)
+def test_others_other_times_and_other_things_are_not_the_patient_s_now(request_: str) -> None:
+    world = Consultation(FULL.items, FULL.diagnoses)
+    assert not any(ask(request_, world, FULL.test[place]).understood for place in (3, 10))
+
+
+@pytest.mark.parametrize(
+    ("request_", "item"),
+    [
+        ("any fever in the past week", "fever"),
+        ("do you smoke", "smoking history"),
+        ("have you smoked in the past", "smoking history"),
+        ("do you feel sick", "nausea"),
+    ],
+)
+def test_the_patient_s_own_now_is_still_understood(request_: str, item: str) -> None:
+    world = Consultation(FULL.items, FULL.diagnoses)
+    assert ask(request_, world, FULL.test[10]).item == item
+
+
+def test_another_s_smoke_is_no_habit_of_the_patient() -> None:
+    facts = (Fact("s", "Social history", "Non-smoker, drinks wine."),)
+    case = Case("a", "A man.", Truth("asthma", facts=facts))
+    world = Consultation(())
+    for request_ in ("second-hand smoke", "passive smoking", "do you live with a smoker"):
+        assert not ask(request_, world, case).understood
+    assert not ask("do you smoke weed", world, case).understood
+    assert ask("do you smoke", world, case).evidence == ("s",)
+
+
 def test_a_test_that_was_had_before_is_not_ordered() -> None:
     world = Consultation(FULL.items, FULL.diagnoses)
     assert ask("Have you ever had a gastroscopy?", world).item == ""

@@ -369,7 +369,7 @@ class Endpoint:
 
         choice, usage = answer.choices[0], answer.used()
         if isinstance(usage, str):
-            note = f"{self.name} {usage}: the ledger counts none"
+            note = f"it {usage}: no tokens are counted, and the most that they can cost is"
             if note not in self.notes:
                 self.notes.append(note)
         text = without_keys(choice.message.content or "")

@@ -470,6 +470,9 @@ def _no_run(path: Path) -> str:
     runs = {folder.name: str(folder) for folder in siblings if is_run(folder)}
     near = get_close_matches(path.name, runs, n=1, cutoff=0.5)
     what = "is no run folder (it has no config.yaml)" if path.exists() else "does not exist"
+    inside = sorted(path.iterdir()) if path.is_dir() and os.access(path, os.R_OK | os.X_OK) else []
+    if own := [str(folder) for folder in inside if is_run(folder)]:
+        return f"{path} {what}; it holds runs. Name one of them: {', '.join(own[:8])}."
     known = (
         f"Runs there: {', '.join(islice(runs.values(), 8))}."
         if runs

@@ -21,9 +21,13 @@ class _MedqaRow(BaseModel):
     answer: str
     answer_idx: str
     meta_info: str = ""
+    context: object = None
+    facts: object = None
 
     @model_validator(mode="after")
     def _answered(self) -> _MedqaRow:
+        if self.context is not None and self.facts is not None:
+            raise ValueError("it has the context and facts of mediQ; open the file as mediq:FILE")
         if self.options.get(self.answer_idx.strip(), "").strip() != self.answer.strip():
             raise ValueError("'answer' is not the option that 'answer_idx' names")
         return self

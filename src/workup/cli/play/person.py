@@ -167,7 +167,7 @@ class Person:
                 self._say(f"You asked that in turn {number}. No turn was used.")
                 self.show(turn.observation)
                 return None
-        if reply.item and (meant := understood_as(reply)):
+        if reply.item in self._by_name and (meant := understood_as(reply)):
             self._say(f"  understood: {meant}")
         item = self._by_name.get(reply.item, Item(request, request, ""))
         return self._written(kind or item.kind.value, item.name)

@@ -176,8 +176,9 @@ _KIN_CHINESE = (
     "|外公|外婆|亲属|亲戚|家人|家里人|家族|同事|朋友|邻居)"
 )
 _NEARBY = (
-    r"(?:at (?:home|work|school)|in your (?:home|house(?:hold)?)|around you|close to you|near you"
-    r"|you (?:know|live with|work with)|on the (?:plane|flight|bus|train|ship|boat|trip|ward))\b"
+    r"(?:at (?:home|work|school)|in (?:your|the) (?:home|house(?:hold)?)|around you|close to you"
+    r"|near you|you (?:know|live with|work with)"
+    r"|on the (?:plane|flight|bus|train|ship|boat|trip|ward))\b"
 )
 # Others who are asked about. A child is one where the case is no child's (`of_patient`).
 _OTHERS = (
@@ -191,6 +192,9 @@ _ASKED_KIN = re.compile(
     r"|hereditary|household(?! (?:clean|chem|product|chore|item|work)))\b"
     rf"|(?<!with )(?<!near )(?<!around )(?<!to )(?:(?:any|some|every)(?:one|body)|people|those)"
     rf"(?: else)? {_NEARBY}{_NOTICED}"
+    rf"|(?<!with )(?<!near )(?<!around )(?<!to )(?:any|some)(?:one|body)(?: else)?{_NOTICED}"
+    rf" (?:\w{{1,20}} ){{1,4}}{_NEARBY}"
+    r"|the (?:person|people|ones?) (?:(?:who|that) )?you (?:live|work|sleep|share)\b"
     rf"|(?<!with )(?<!near )(?<!around )(?<!to )(?:any|some)(?:one|body) else\b{_NOTICED}"
     r"|(?:any|some)(?:one|body) (?:who )?smok\w{1,3} (?:around|near)\b"
     rf"|(?:do|does|did|has|have|had|is|are|was|were) {_WHOSE}?(?:\w{{1,20}} )?{_KIN}{_NOTICED}"
@@ -276,12 +280,26 @@ _EARLIER = re.compile(
     r"(?<!the )(?<!this )\blast (?:year|month|summer|winter|spring|autumn|fall|season)\b"
     r"|\b(?:years?|months?) (?:ago|earlier|before)\b|(?<!since )\byesterday\b"
     r"|\ba few (?:days|weeks) before\b"
+    r"|\bin the past\b"
+    r"(?! (?:\d|few|couple|several|one|two|three|hour|day|week|fortnight|month|year))"
+    r"|\bbefore (?:this|the (?:current|present)) (?:illness|episode|admission|one)\b"
+    r"|\bever (?:had|been)\b.{0,60}\bbefore\W*$|\bpregnant before\b"
     r"|\bas (?:an? )?(?:child|kid|teen\w*|bab(?:y|ies)|infant|newborn|adolescent)\b"
     r"|\bin (?:your |his |her )?(?:childhood|youth|teens)\b"
     r"|\bwhen (?:you|he|she) (?:was|were) (?:an? )?"
     r"(?:child|kid|young\w*|little|small|bab\w+|teen\w*)\b",
     re.IGNORECASE,
 )
+# Smoke that is not the patient's own, and what is smoked beside tobacco.
+_SMOKE_AROUND = _beginning(
+    r"second[- ]?hand|passive(?:ly)? smok|exposed to .{0,20}smok|smok\w{0,3} (?:in|at)"
+    r" (?:your |the )?(?:home|house|work|office|kitchen)|smokers? (?:at|in) |smoke exposure"
+    r"|(?:wood|cooking|fire|chimney)[- ]?smoke"
+    r"|(?:live|lived|grow|grew).{0,12} with (?:an? |any )?smokers?"
+)
+_CANNABIS = _beginning(r"(?:marijuana|cannabis|weed)\b")
+# Diseases that are called fevers.
+_FEVERS = "(?:yellow|valley|scarlet|dengue|rheumatic|typhoid|lassa|spotted) fever"
 # (asked, told): who asks about one of these is answered only by what is about the same.
 _ABOUT = (
     (_ASKED_KIN, _TOLD_KIN),
@@ -304,15 +322,12 @@ _ABOUT = (
         _beginning("use|using|abuse|illicit|recreation|inject|substance|cocaine|heroin"),
     ),
     (
-        _beginning(r"(?:marijuana|cannabis|weed)\b"),
+        _CANNABIS,
         _beginning("marijuana|cannabis|weed|drug|subst"),
     ),
     (
-        _beginning(
-            r"second-?hand|passive(?:ly)? smok|exposed to .{0,20}smok|smok\w{0,3} in (?:your|the)"
-            r" (?:home|house)|(?:live|lived|grow|grew).{0,12} with (?:an? |any )?smokers?"
-        ),
-        _beginning("second-?hand|passive|expos|household"),
+        _SMOKE_AROUND,
+        _beginning("second[- ]?hand|passive|expos|household"),
     ),
     (
         _beginning(
@@ -323,6 +338,19 @@ _ABOUT = (
     ),
     (_beginning(r"white (?:blood )?(?:cell|count)|wbc\b"), _beginning(r"white\b|wbc|leu[ck]o")),
     (_beginning(r"red (?:blood )?(?:cell|count)|rbc\b"), _beginning(r"red\b|rbc|erythrocyt")),
+    (_beginning("reflex"), _beginning("reflex|neuro")),
+    (_beginning(_FEVERS), _beginning(f"{_FEVERS}|travel")),
+    (_beginning("(?:water|room|bath) temperature"), _beginning("water|room|bath")),
+    (
+        _beginning("(?:hot|cold) (?:and|or) (?:hot|cold) (?:drink|food|water|weather)"),
+        _beginning("drink|food|water|weather|tooth|teeth"),
+    ),
+    (  # "sick" is ill there, and no nausea
+        re.compile(
+            r"\b(?:when|how long)\b.{0,30}\b(?:feel|been|felt)\w{0,3} (?:sick|ill|unwell)\b", re.I
+        ),
+        _beginning("onset|since|how long|began|start|durat"),
+    ),
     (re.compile("(?<![高低])血压"), re.compile("(?<![高低])血压")),
     (re.compile("(?<=[一-龥])CT"), re.compile("CT")),
     (re.compile("(?<=[一-龥])MR|磁共振"), re.compile("MR|磁共振")),
@@ -558,9 +586,9 @@ class AskedText:
     @cached_property
     def habits(self) -> Sequence[re.Pattern[str]]:
         """How a record tells of the habits that it asks about: alcohol, tobacco, drugs."""
-        return (
-            [] if self.of_others else [told for asked, told in _HABITS if asked.search(self.text)]
-        )
+        if self.of_others or _SMOKE_AROUND.search(self.text) or _CANNABIS.search(self.text):
+            return []
+        return [told for asked, told in _HABITS if asked.search(self.text)]
 
     @cached_property
     def of_others(self) -> bool:
