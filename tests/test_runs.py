@@ -530,7 +530,7 @@ def test_a_misspelt_run_gets_the_nearest_name(run: Run) -> None:
     with pytest.raises(UserError, match=r"other is no run folder.*config.yaml.*Runs there: "):
         Run.open(run.path.parent / "other")
     with pytest.raises(UserError, match=r"is no run folder .*; it holds runs\. Name one of them: "):
-        Run.open(tmp_path)
+        Run.open(run.path.parent)
 
 
 LIMITED = """
