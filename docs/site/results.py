@@ -108,9 +108,7 @@ def added(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any
     chances = [gap.p if gap and gap.seeds >= FEWEST else math.nan for gap in gaps]
     for row, p in zip(rows, adjusted(chances), strict=True):
         row["adjusted_p"] = None if math.isnan(p) else p
-    papers = [
-        each["verdict"].partition(",")[0] for each in rows if not each["place"].startswith("ours")
-    ]
+    papers = [each["verdict"].partition(",")[0] for each in rows if not _is_ours(each)]
     own = {"command": without_means(found["command"]), "made": found["made"], "claims": [*ran]}
     told = [note for note in earlier["notes"] if not note.startswith(CHANCE)]
     return {
@@ -389,10 +387,15 @@ def _headlines(beside: Path) -> str:
     return _markdown(["paper", *HEADLINE], rows, words=4)
 
 
+def _is_ours(claim: Mapping[str, Any]) -> bool:
+    """Whether we made the claim: a row's field "ours" is the figure of the better side."""
+    return str(claim["place"]).startswith("ours")
+
+
 def _early(claim: Mapping[str, Any]) -> bool:
     """Whether a paper's claim was held or refuted while half of its runs or more still rose."""
     sure = claim["verdict"].partition(",")[0] in (Decision.HELD, Decision.REFUTED)
-    if claim["place"].startswith("ours") or not sure:
+    if _is_ours(claim) or not sure:
         return False
     still, of = _still(claim)
     return of > 0 and 2 * still >= of

@@ -295,7 +295,7 @@ def _printed(values: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"'{values['method']}' declares no printed settings: leave out preset")
     usual = method.environment["name"]
     given = in_full(values.get(ENVIRONMENT))
-    # what is no mapping is refused later, as it is without a preset
+    # `environment=[1]` is refused later, by the same line as without a preset.
     same = not isinstance(given, Mapping) or given.get("name", usual) == usual
     return {key: value for key, value in found.items() if key != ENVIRONMENT or same}
 
