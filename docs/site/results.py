@@ -93,11 +93,11 @@ def take(name: str, folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def added(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
-    """The `earlier` result of a paper's claims, with those that `found` decided in their place.
+    """The `earlier` result of a paper's claims; each that has a figure in `found` is taken from there.
 
-    The arms of a set-up that both have stay the earlier ones: most claims compare these. `later`
-    says what decided each added claim. Raises UserError where nothing was decided, or the two are
-    of other claims.
+    A set-up that both have stays the earlier one, since most claims compare its arms. Adjusted p,
+    counts and the note on chance are made anew. `later` says by which command each claim was added.
+    Raises UserError where no claim of `found` has a figure, or the two list other claims.
     """
     ran = {each["id"]: each for each in found["claims"] if each["difference"] is not None}
     both = [[each["id"] for each in one["claims"]] for one in (found, earlier)]

@@ -1,6 +1,6 @@
-"""What doctors call the evidences: the release has a long question for each, and nothing shorter.
+"""Short names of evidences, as a doctor may say them. The release has one long question for each.
 
-`names.csv` has everyday names by question. More come from the question itself.
+`names.csv` has everyday names by question. `everyday` adds shorter forms of the question itself.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from workup.core.text import normalise
 
-# What a name in `names.csv` may leave open: "{place} ache" is one name for each place. No evidence
-# is about pain or swelling in one part of the body, so the questions for places answer these.
+# Marks that a name in `names.csv` may hold, one kind in a name: "{place} ache" is one name for each
+# place. The release has no evidence for knee pain: it asks where the pain or the swelling is.
 _OPEN = {
     "{place}": (
         "abdomen, ankle, arm, back, belly, breast, buttock, calf, cheek, chest, ear, elbow, eye, "
@@ -38,9 +38,10 @@ _HALF = re.compile(r"^\w+ you(?: \w+ly)?(?: being| been)?(?: \w+(?:ing|ed|en))?$
 
 
 def everyday(question: str) -> tuple[str, ...]:
-    """Further names of the evidence that has a released question.
+    """Further names of the evidence that the release asks for with `question`.
 
-    They are its question without brackets and without a second question, and those of `names.csv`.
+    They are the question without what stands in brackets; that again without a second question,
+    unless half a question is left; and its names in `names.csv`. None equals the question itself.
     """
     plain = _BRACKETS.sub("", question)
     first = _SECOND.sub("", plain)
@@ -51,7 +52,7 @@ def everyday(question: str) -> tuple[str, ...]:
 
 @cache
 def _table() -> Mapping[str, tuple[str, ...]]:
-    """Question in normal form, without its brackets → names."""
+    """Normal form of each question in `names.csv`, which has them without brackets → its names."""
     file = Path(__file__).with_name("names.csv")
     lines = file.read_text(encoding="utf-8").splitlines()
     rows = csv.DictReader(line for line in lines if not line.startswith("#"))
@@ -64,7 +65,7 @@ def _table() -> Mapping[str, tuple[str, ...]]:
 
 
 def _filled(name: str) -> Iterator[str]:
-    """The name, once for each word that it leaves open."""
+    """The name with each word that may stand for its mark; without a mark as it is."""
     mark = next((mark for mark in _OPEN if mark in name), None)
     words = _OPEN[mark].split(", ") if mark else [""]
     return (name.replace(mark or "{}", word) for word in words)
