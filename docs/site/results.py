@@ -93,7 +93,7 @@ def take(name: str, folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def added(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
-    """The `earlier` result of a paper's claims; each that has a figure in `found` is taken from there.
+    """The `earlier` result of a paper's claims; those with a figure in `found` are taken from it.
 
     A set-up that both have stays the earlier one, since most claims compare its arms. Adjusted p,
     counts and the note on chance are made anew. `later` says by which command each claim was added.
