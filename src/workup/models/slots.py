@@ -36,9 +36,11 @@ def blocks_of(tokens: Sequence[int]) -> list[bytes]:
 
 
 class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no types here
-    """One layer's keys and values, stored as (slots × capacity, heads, head size).
+    """One layer's keys and values, each stored as (slots, heads, capacity, head size).
 
-    Each row writes at its own positions.
+    Attention reads one head after the other. Where a head's positions lie side by side, a
+    processor takes half as long as where the heads of a position do. Each row writes at its own
+    positions.
     """
 
     is_compileable = False
@@ -48,10 +50,13 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
         self.table = table
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        places = self.table.count * self.table.capacity
-        self.keys = key_states.new_zeros((places, key_states.shape[1], key_states.shape[3]))
-        self.values = value_states.new_zeros((places, value_states.shape[1], value_states.shape[3]))
+        self.keys, self.values = self._empty(key_states), self._empty(value_states)
         self.is_initialized = True
+
+    def _empty(self, like: torch.Tensor) -> torch.Tensor:
+        """A buffer of the table's present size for heads as in `like` (…, heads, …, size)."""
+        t = self.table
+        return like.new_zeros((t.count, like.shape[1], t.capacity, like.shape[3]))
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
@@ -69,18 +74,19 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
         Returns the rows' past (rows, heads, reach, size) in the precision of `new`.
         """
         t = self.table
-        # Whole rows of a two-dimensional view: several times faster than indexing slots and
+        # Whole rows of a two-dimensional view: several times faster than indexing slots, heads and
         # positions separately.
-        flat = new.transpose(1, 2).reshape(-1, *store.shape[1:])
-        store.index_copy_(0, t.places, flat.to(store.dtype))
-        slots = store.view(t.count, t.capacity, *store.shape[1:])
+        heads, size = store.shape[1], store.shape[3]
+        flat = new.transpose(1, 2).reshape(-1, size)
+        store.view(-1, size).index_copy_(0, t.places_of(heads), flat.to(store.dtype))
+        past = store[:, :, : t.reach]
         # Neighbouring slots need no copy: the usual case, since episodes start together.
         rows = (
-            slots[:, : t.reach].index_select(0, t.rows)
+            past.index_select(0, t.rows)
             if t.first is None
-            else slots[t.first : t.first + len(t.rows), : t.reach]
+            else past[t.first : t.first + len(t.rows)]
         )
-        return rows.transpose(1, 2).to(new.dtype)
+        return rows.to(new.dtype)
 
     def grow(self, count: int, capacity: int) -> None:
         """Enlarges the buffers from (count, capacity) to the table's present size.
@@ -95,16 +101,15 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
         self.values = self._enlarged(self.values, count, capacity)
 
     def _enlarged(self, old: torch.Tensor, count: int, capacity: int) -> torch.Tensor:
-        new = old.new_zeros((self.table.count, self.table.capacity, *old.shape[1:]))
-        new[:count, :capacity] = old.view(count, capacity, *old.shape[1:])
-        return new.view(-1, *old.shape[1:])
+        new = self._empty(old)
+        new[:count, :, :capacity] = old
+        return new
 
     def copy(self, source: int, target: int, begin: int, end: int) -> None:
         """Copies the positions `begin` to `end` of one slot into another."""
         for store in (self.keys, self.values):
             assert store is not None
-            slots = store.view(self.table.count, self.table.capacity, *store.shape[1:])
-            slots[target, begin:end] = slots[source, begin:end]
+            store[target, :, begin:end] = store[source, :, begin:end]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.table.reach, 0
@@ -132,6 +137,7 @@ class Slots:
         self.rows = self.places = torch.empty(0, dtype=torch.long, device=device)
         self.reach = 0
         self.first: int | None = None
+        self._places_of: dict[int, torch.Tensor] = {}  # heads → `places`, one for each head
         self.layers = [SlotLayer(self) for _ in range(layers)]
         self.cache = Cache(layers=self.layers)
         self.free: list[int] = []
@@ -147,9 +153,20 @@ class Slots:
     ) -> None:
         """The next pass is of the slots `rows`, writes to `places` and reads `reach` positions.
 
-        `first` is the first of neighbouring slots, and None for others.
+        `places` (rows · width,) counts positions from that of slot 0 on. `first` is the first of
+        neighbouring slots, and None for others.
         """
         self.rows, self.places, self.reach, self.first = rows, places, reach, first
+        self._places_of.clear()
+
+    def places_of(self, heads: int) -> torch.Tensor:
+        """Where the present pass writes (rows · width · heads,), if each slot has so many heads."""
+        if heads not in self._places_of:
+            slots = self.places.div(self.capacity, rounding_mode="floor")
+            head = torch.arange(heads, device=self.device)
+            begins = (slots[:, None] * (heads - 1) + head) * self.capacity
+            self._places_of[heads] = (self.places[:, None] + begins).reshape(-1)
+        return self._places_of[heads]
 
     def reserve(self, slots: int, length: int) -> None:
         """Makes room for `slots` rows of `length` tokens, and one position for padding."""
