@@ -463,6 +463,15 @@ def test_a_table_of_words_alone_is_printed() -> None:
     assert "none at hand" in printed.file.getvalue()
 
 
+def test_a_name_in_a_table_cannot_steer_the_terminal() -> None:
+    evil, printed = "\x1b[31m\x9b2J\u202eevil", Console(file=io.StringIO(), width=90)
+    Sheet((evil, evil), [(evil, evil)], title=evil, caption=evil).show(printed)
+    assert isinstance(printed.file, io.StringIO)
+    shown = printed.file.getvalue()
+    assert shown.count("evil") == 6
+    assert not set(shown) & set("\x1b\x9b\u202e")
+
+
 def test_a_figure_of_the_run_has_its_own_measures() -> None:
     assert claim(of_run="lead", measure="noise", than=0).written_as == "lead"
     with pytest.raises(ValueError, match="no share 'questions'"):

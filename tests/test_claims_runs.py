@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -477,6 +478,13 @@ def test_an_evaluation_of_other_words_or_of_another_run_is_refused(tmp_path: Pat
     put(trained, day=3)
     with pytest.raises(UserError, match="evaluates another run"):
         deciding(plan).trial.run()
+
+
+def test_a_setting_that_is_replaced_is_not_shown(tmp_path: Path) -> None:
+    words = ("craft", "--cases", "clinic:s", "steps=9", "lr=1", "steps=3", "--cases", "clinic:xs")
+    job = ClaimRun(tmp_path / "crit-0", words, "")
+    assert job.typed == "workup train craft --cases clinic:xs steps=3 lr=1"
+    assert meaning(shlex.split(job.typed)[2:]) == meaning(words)
 
 
 @pytest.mark.parametrize("said", ["python", 3, None, "workup train 'craft", "workup train"])

@@ -25,6 +25,7 @@ from workup.loops.evaluation.folds import _mean_steps as mean_steps
 from workup.loops.training import folds, loop
 from workup.runs import Record, Run
 from workup.runs.estimates import estimate
+from workup.runs.files import DamagedError
 from workup.runs.onward import command
 from workup.runs.policies import resolve
 from workup.runs.rising import told
@@ -231,6 +232,19 @@ def test_an_interrupted_cross_validation_goes_on(
     assert played(Run.open(out)) == played(crossed)
     workup.resume(out)  # once more changes nothing
     assert played(Run.open(out)) == played(crossed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["seconds", "steps"])
+def test_a_fold_that_lacks_a_figure_is_damaged(crossed: Run, tmp_path: Path, name: str) -> None:
+    whole = tmp_path / "whole"
+    shutil.copytree(crossed.path, whole)
+    (whole / "summary.json").unlink()
+    summary = whole / "folds" / "1" / "summary.json"
+    values = json.loads(summary.read_text())
+    summary.write_text(json.dumps({each: values[each] for each in values if each != name}))
+    with pytest.raises(DamagedError, match=f"summary.json: its '{name}' is no number"):
+        workup.resume(whole)
 
 
 @pytest.mark.long

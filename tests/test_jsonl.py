@@ -536,6 +536,7 @@ ROWS = [{**LINE, "id": f"{number}"} for number in range(400)]
         (json.dumps(LINE, indent=2), "`jq -c . FILE > LINES.jsonl`"),
         ("id,presentation,diagnosis\n" + "1,A man coughs.,Flu\n" * 400, r"this is a table \(CSV\)"),
         ("id;presentation\r\n" + "1;A man\r\n" * 3, r"this is a table \(CSV\)"),
+        ("PK\x03\x04\0;,;\0", r"this is no text in UTF-8\."),
     ],
 )
 def test_a_file_of_another_layout_is_told_in_one_line(tmp_path: Path, text: str, told: str) -> None:

@@ -162,6 +162,18 @@ def test_commands_and_what_is_not_understood_cost_no_turn(line: str, shown: str)
     assert [prompt for prompt, _ in screen.prompts] == ["1/10 > ", "1/10 > "]
 
 
+def test_help_tells_what_can_be_typed_here() -> None:
+    listed = Screen("help", "dx Flu")
+    listed.play()
+    assert "ask for number 17" in listed.folded
+    assert "name number 3 of the diagnoses" in listed.folded
+    assert "search the library" not in listed.folded
+    free = Screen("help", "dx reactive arthritis", "y")
+    free.play(OPEN, 0)
+    assert "ask for one thing; costs a turn" in free.folded
+    assert "number" not in free.folded.partition("costs a turn")[2]
+
+
 def test_a_question_asked_twice_is_answered_again_for_nothing() -> None:
     screen = Screen("crackles", "What is heard over the lungs?", "4", "dx Flu")
     assert asked(screen.play()[0]) == ["<examine>crackles</examine>", "<diagnose>Flu</diagnose>"]

@@ -544,6 +544,9 @@ def test_compare_says_what_cannot_be_compared(whole: Run, tmp_path: Path) -> Non
     other = empty(tmp_path / "demo", method="craft")
     with pytest.raises(UserError, match=r"demo: no policy has been evaluated.*workup resume"):
         compare([whole, other])
+    spaced = empty(tmp_path / "my demo", method="craft")
+    with pytest.raises(UserError, match=r"`workup resume '.*my demo'`"):
+        compare([whole, spaced])
     with pytest.raises(UserError, match=r"demo is named twice"):
         compare([whole, Run.open(whole.path / "../demo")])
     other.write(

@@ -183,6 +183,8 @@ def json_lines(path: Path) -> Iterator[Line | CaseError]:
 def _other_layout(head: str) -> str:
     """What a file that begins with `head` is instead of JSON lines; "" where it may be these."""
     first, _, rest = head.partition("\n")
+    if "\0" in head:
+        return "this is no text in UTF-8."
     if _ARRAY.match(head):
         return "this is a JSON array; `jq -c '.[]' FILE > LINES.jsonl` makes lines of it."
     if first.startswith("{"):

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -580,10 +581,9 @@ def _resumable(work: Any, out: Path) -> None:
     try:
         work()
     except BudgetError as error:
-        raise BudgetError(f"{error}: type `workup resume {out} budget=MORE`") from None
+        raise BudgetError(f"{error}: type `workup resume {quote(str(out))} budget=MORE`") from None
     except KeyboardInterrupt:
         if (out / "config.yaml").exists():
-            print(
-                f"\nstopped; everything is saved. Go on with:  workup resume {out}", file=sys.stderr
-            )
+            going = f"workup resume {quote(str(out))}"
+            print(f"\nstopped; everything is saved. Go on with:  {going}", file=sys.stderr)
         raise

@@ -292,6 +292,7 @@ def evaluate(
     """Measure nDCG@10, Recall@5 and MRR on judged queries."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from workup.core.statistics import SHARE, interval
     from workup.retrieval import finder
@@ -305,7 +306,7 @@ def evaluate(
         for name, values in measure(find, judged).items():
             found = interval(values, range(len(values)), bounds=SHARE)
             table.add_row(
-                one or Path(library).name,
+                Text(unsteering(one or Path(library).name)),
                 name,
                 f"{found.mean:.3f}",
                 f"{found.low:.3f} to {found.high:.3f}",

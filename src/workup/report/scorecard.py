@@ -28,6 +28,7 @@ from workup.report.transcripts import Meeting, OutcomeGroup
 from workup.runs import Outcome, Run
 from workup.runs.estimates import difference, value
 from workup.runs.files import write_whole
+from workup.runs.folder import goes_on
 from workup.runs.settings import flat
 from workup.runs.words import DASH, plus_minus, share
 
@@ -450,7 +451,7 @@ def build(run: Run, *, transcripts: bool = False) -> Path:
     card, exam = Scorecard(opened(run), run.path), run.config[EXAM]
     withheld = run.restricted and not transcripts
     whole = all((run.path / arm["folder"] / "summary.json").is_file() for arm in run.config["arms"])
-    unfinished = [] if whole else [f"Not finished: `workup resume {run.path}` goes on."]
+    unfinished = [] if whole else [f"Not finished: {goes_on(run.path)} goes on."]
     facts = {
         "Models": ", ".join(each.label for each in card.doctors),
         "Stations": f"{len(run.config['benchmarks'])}, version {exam['version']}, {exam['size']}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
+
+from workup.core.text import unsteering
 
 UNBOUNDED = 10_000
 LABEL = 28  # columns of the terminal for a row's names, at most
@@ -37,8 +39,21 @@ class Sheet:
         """Prints the first of three layouts that fits the console.
 
         One table with headings in one line; with headings over several lines; several tables below
-        each other.
+        each other. What a name holds cannot steer the terminal.
         """
+        self._plain()._show(console)
+
+    def _plain(self) -> Sheet:
+        """The same without control characters."""
+        return replace(
+            self,
+            title=unsteering(self.title),
+            caption=unsteering(self.caption),
+            headings=[unsteering(heading) for heading in self.headings],
+            rows=[[unsteering(cell) for cell in row] for row in self.rows],
+        )
+
+    def _show(self, console: Console) -> None:
         # Around the tables and not in them: so they are as wide as the console, however narrow
         # the tables are.
         if self.title:

@@ -16,6 +16,7 @@ from workup.report.seeds import SeedGroup, Traits
 from workup.report.tables import Change, Ends
 from workup.runs import Run, warnings
 from workup.runs.estimates import Seeds, common, value
+from workup.runs.folder import goes_on
 from workup.runs.policies.unseen import alike, played_cases, start_of
 from workup.runs.rising import LearningVerdict
 from workup.runs.summary import describe_seeds, lead, probabilities
@@ -207,7 +208,7 @@ def doctor_of(run: Run) -> str:
     if doctor is None:
         raise UserError(
             f"{run.path}: no policy has been evaluated in this run yet; let it finish with "
-            f"`workup resume {run.path}`"
+            f"{goes_on(run.path)}"
         )
     return doctor
 
@@ -247,7 +248,7 @@ def _refuse_unequal(group: SeedGroup, doctors: Mapping[str, str]) -> None:
         behind, ahead = group.runs[least].path, group.runs[most].path
         raise UserError(
             f"{behind} got as far as '{doctors[least]}', and {ahead}, of another seed, as far as "
-            f"'{doctors[most]}': go on with `workup resume {behind}`, leave it out, or put every "
+            f"'{doctors[most]}': go on with {goes_on(behind)}, leave it out, or put every "
             "run by itself with --apart"
         )
 

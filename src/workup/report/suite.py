@@ -24,6 +24,7 @@ from workup.report.sheets import Sheet
 from workup.runs import Outcome, Run, warnings
 from workup.runs.estimates import bounds, difference, estimate, value
 from workup.runs.files import write_whole
+from workup.runs.folder import goes_on
 from workup.runs.summary import describe
 from workup.runs.words import DASH, plus_minus
 
@@ -323,7 +324,7 @@ def build(run: Run) -> Path:
     summary = run.summary
     left_out = [f"Left out, for want of its files: {name}." for name in config["left_out"]]
     whole = all((run.path / arm["folder"] / "summary.json").is_file() for arm in config["arms"])
-    unfinished = [] if whole else [f"Not finished: `workup resume {run.path}` goes on."]
+    unfinished = [] if whole else [f"Not finished: {goes_on(run.path)} goes on."]
     content = _content(opened(run), run.path)
     facts = {
         "Run": run.name,

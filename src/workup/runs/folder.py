@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -422,6 +423,11 @@ def is_run(path: Path) -> bool:
     return os.path.lexists(path / "config.yaml")
 
 
+def goes_on(path: Path) -> str:
+    """The command that goes on with the run at `path`, in backquotes, as a shell reads it."""
+    return f"`workup resume {shlex.quote(str(path))}`"
+
+
 def named(path: Path) -> Path:
     """`path`, with the folder's own name at its end.
 
@@ -437,8 +443,8 @@ def free(path: Path) -> None:
     """
     if is_run(path):
         raise UserError(
-            f"{path} already holds a run. Type `workup resume {path}` to go on with it, or "
-            "choose another --out"
+            f"{path} already holds a run. Type {goes_on(path)} to go on with it, or choose "
+            "another --out"
         )
     with clear_errors(path):
         if path.is_file():

@@ -20,6 +20,7 @@ from workup.core.draws import seed_key
 from workup.core.episode import Ending, Episode
 from workup.core.errors import UserError
 from workup.core.ports import Doctor, Environment
+from workup.core.text import unsteering
 from workup.environments.consultation import Consultation
 from workup.methods import craft
 from workup.methods.base.outcome import accuracy
@@ -60,7 +61,8 @@ def play(
     index = _choose(source, index, seed)
     played = environment or Consultation(source.items, source.diagnoses)
     case, round_ = played.about.presented(source, seed).test[index], _Round(source, played, seed)
-    console.print(Text(f"{source.name} · test case {index} · you are the doctor", style="bold"))
+    title = f"{unsteering(source.name)} · test case {index} · you are the doctor"
+    console.print(Text(title, style="bold"))
     console.print(
         Text("No medical device: a test bench with simulated or published patients.", style="dim")
     )

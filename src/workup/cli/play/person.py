@@ -23,13 +23,16 @@ from workup.environments.base.searching import SEARCH, SEPARATOR
 from workup.environments.consultation import Consultation
 from workup.runs.transcript import understood_as
 
-HELP = """\
-fever · is there a fever?   ask for one thing; costs a turn
+_ASKING = "fever · is there a fever?   ask for one thing; costs a turn"
+_LISTED = """\
 17                          ask for number 17 of the list
-? · ? pain                  list everything that can be asked, or what has to do with pain
-search fever; cough         search the library, if there is one; costs a turn
-dx gout · diagnose gout     name the diagnosis (or its number), which ends the consultation
-diagnoses · diagnoses acute list the diagnoses, or some of them
+? · ? pain                  list everything that can be asked, or what has to do with pain"""
+_SEARCHING = "search fever; cough         search the library; costs a turn"
+_NAMING = "dx gout · diagnose gout     name the diagnosis, which ends the consultation"
+_NUMBERED = """\
+dx 3                        name number 3 of the diagnoses
+diagnoses · diagnoses acute list the diagnoses, or some of them"""
+_LEAVING = """\
 <test>lipase</test>         the grammar that a policy writes is understood too
 quit · Ctrl-D               leave"""
 # Names longer than this are sentences: one per line.
@@ -117,7 +120,7 @@ class Person:
             case "":
                 return None
             case "help" | "h" if not rest:
-                self._say(HELP)
+                self._say(self._help(case))
             case "items" | "?":
                 self._list_items(rest)
             case "diagnoses" | "dx?":
@@ -131,6 +134,18 @@ class Person:
             case _:
                 return self._request(line, case, past)
         return None
+
+    def _help(self, case: Case) -> str:
+        """What can be typed here: no number of a list where there is none, no search either."""
+        parts = {
+            _ASKING: self.environment.about.asks,
+            _LISTED: bool(self.items),
+            _SEARCHING: self.environment.about.searches,
+            _NAMING: True,
+            _NUMBERED: bool(self._known(case)),
+            _LEAVING: True,
+        }
+        return "\n".join(part for part, there in parts.items() if there)
 
     def _known(self, case: Case) -> Sequence[str]:
         """The closed list that the diagnosis is among; empty where any answer may be given."""

@@ -14,7 +14,7 @@ from workup.core.episode import Ending
 from workup.core.errors import UserError, unknown
 from workup.report.suite import is_suite
 from workup.runs import Record, Run
-from workup.runs.folder import is_run
+from workup.runs.folder import goes_on, is_run
 from workup.runs.store import FILTERS, TYPED
 
 _TRUTHS: Mapping[str, bool | None] = {"true": True, "false": False, "none": None}
@@ -61,9 +61,7 @@ class Chosen:
         if self.run.episodes(**self.where):
             return
         if not self.where or not self.run.episodes():
-            raise UserError(
-                f"{self.run.path} holds no episode yet; type `workup resume {self.run.path}`"
-            )
+            raise UserError(f"{self.run.path} holds no episode yet; type {goes_on(self.run.path)}")
         asked = ", ".join(f"{name}={value}" for name, value in self.where.items())
         there = []
         for name in ("phase", "doctor"):

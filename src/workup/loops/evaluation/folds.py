@@ -24,6 +24,7 @@ from workup.loops.evaluation.examination import Examination
 from workup.loops.frame import create, finish
 from workup.report.live import Live
 from workup.runs import Run
+from workup.runs.files import DamagedError
 from workup.runs.folder import free, is_run, part
 from workup.runs.policies import Resolved, resolve
 from workup.runs.settings import PolicySettings, Settings, build, merge, revised
@@ -129,7 +130,7 @@ def _together(run: Run, live: Live, began: float) -> None:
         for fold in folds:
             run.write(fold.evaluated(doctor))
     run.log_anew(_mean_steps([list(fold.metrics()) for fold in folds]))
-    ends = [fold.summary for fold in folds]
+    ends = [_end(fold) for fold in folds]
     trained = sum(end["seconds"] for end in ends)
     summary = summarise(
         run,
@@ -140,6 +141,18 @@ def _together(run: Run, live: Live, began: float) -> None:
     finish(run, summary, repeats(summary), live)
     for fold in folds:
         fold.close()
+
+
+def _end(fold: Run) -> dict[str, Any]:
+    """The summary of a fold that has ended. Raises DamagedError where it lacks a figure."""
+    summary = fold.summary
+    for name in ("seconds", "steps"):
+        if not isinstance(summary.get(name), int | float):
+            raise DamagedError(
+                f"{fold.path / 'summary.json'}: its '{name}' is no number; restore it from a copy, "
+                "or remove the fold"
+            )
+    return summary
 
 
 def _mean_steps(folds: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from workup.models import hub, smollm2
 from workup.roles.config import Config
 from workup.roles.endpoint import ENDPOINT
 from workup.runs import Run
-from workup.runs.folder import FOLDS, is_run, named, needed
+from workup.runs.folder import FOLDS, goes_on, is_run, named, needed
 from workup.runs.policies.trained import Trained
 from workup.runs.settings import SupportSettings
 
@@ -128,9 +128,8 @@ class Resolved:
         if self.is_run:
             self.trained()
             if not (self.place / "policy").exists():
-                raise UserError(
-                    f"{self.name} has trained no policy yet; type `workup resume {self.name}` first"
-                )
+                going = goes_on(self.place)
+                raise UserError(f"{self.name} has trained no policy yet; type {going} first")
             return str(self.place / "policy")
         if not any((self.place / each).is_file() for each in hub.FILES):
             raise UserError(

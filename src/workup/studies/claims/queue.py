@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from workup.core.errors import UserError
 from workup.runs import Run
 from workup.runs.files import DamagedError
-from workup.studies.claims import meaning
+from workup.studies.claims import meaning, settings_in
 
 PROGRAM = "import sys; from workup.cli.app import main; sys.argv[0] = 'workup'; main()"
 POLL = 0.2  # seconds between two looks at the processes
@@ -47,8 +47,10 @@ class ClaimRun:
 
     @property
     def typed(self) -> str:
-        """What one types to begin it, but for its folder."""
-        return shlex.join(["workup", self.verb, *self.words])
+        """What one types to begin it, but for its folder. Of settings of one name the last."""
+        last = {words[0].partition("=")[0]: words for words in settings_in(self.words[1:])}
+        plain = [word for words in last.values() for word in words]
+        return shlex.join(["workup", self.verb, self.words[0], *plain])
 
     @property
     def log(self) -> Path:
