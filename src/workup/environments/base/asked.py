@@ -410,6 +410,12 @@ _TESTED = re.compile(
     r"|检查|检测|化验|水平",
     re.IGNORECASE,
 )
+# A test of what the patient takes: it is no question about the habit.
+_MEASURED = re.compile(
+    r"\b(?:urine|blood|serum|breath|saliva|hair) (?:alcohol|ethanol|etoh|drugs?|nicotine|cotinine)\b"
+    r"|\b(?:alcohol|ethanol|etoh|nicotine|cotinine) (?:level|concentration)s?\b",
+    re.IGNORECASE,
+)
 # The specimen: serum sodium is no urine sodium. It counts for laboratory tests alone, since a
 # patient may say anything of urine.
 _SPECIMENS = (
@@ -604,6 +610,8 @@ class AskedText:
         if item.kind in _TESTS and (
             self.declined or self._other_test(called, stain) or _HAD_BEFORE.search(self.text)
         ):
+            return False
+        if item.kind is Kind.HISTORY and _MEASURED.search(self.text):
             return False
         if item.kind is Kind.LABORATORY and (self._taken or self._other_specimen(said, own)):
             return False
