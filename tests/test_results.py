@@ -233,6 +233,12 @@ def test_a_claim_decided_later_takes_its_place(results: ModuleType) -> None:
     later = found | {"claims": alone, "command": "workup claims promed --only x", "setups": {}}
     both = results.added(later, found)
     assert both["claims"][0]["difference"] == second["difference"]
+    name = first["setup"]
+    other = {name: found["setups"][name] | {"about": "Other words."}}
+    again = results.added(later | {"setups": other}, found)
+    assert again["setups"] == found["setups"] | {f"{name}, later": other[name]}
+    assert again["claims"][0]["setup"] == f"{name}, later"
+    assert f"by the arms of *{name}, later* below: Pay helps." in results.claims_page(again)
     assert [each["verdict"] for each in both["claims"][1:]] == [
         each["verdict"] for each in found["claims"][1:]
     ]

@@ -95,15 +95,20 @@ def take(name: str, folders: Sequence[Path]) -> dict[str, Any]:
 def added(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
     """The `earlier` result of a paper's claims; those with a figure in `found` are taken from it.
 
-    A set-up that both have stays the earlier one, since most claims compare its arms. Adjusted p,
-    counts and the note on chance are made anew. `later` says by which command each claim was added.
+    A set-up of other runs than the earlier one of its name stands beside it, as in "stages, later".
+    Adjusted p, counts and the note on chance are made anew. `later` says by which command each
+    claim was added.
     Raises UserError where no claim of `found` has a figure, or the two list other claims.
     """
     ran = {each["id"]: each for each in found["claims"] if each["difference"] is not None}
     both = [[each["id"] for each in one["claims"]] for one in (found, earlier)]
     if not ran or both[0] != both[1]:
         raise UserError("these claims cannot be added: they are others, or none has a figure")
+    names = {name: _free(name, one, earlier["setups"]) for name, one in found["setups"].items()}
     rows = [dict(ran.get(each["id"], each)) for each in earlier["claims"]]
+    for row in rows:
+        if row["id"] in ran:
+            row["setup"] = names.get(row["setup"], row["setup"])
     gaps = [Crossed.from_json(each["difference"]) if each["difference"] else None for each in rows]
     chances = [gap.p if gap and gap.seeds >= FEWEST else math.nan for gap in gaps]
     for row, p in zip(rows, adjusted(chances), strict=True):
@@ -116,9 +121,18 @@ def added(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any
         "counts": dict(Counter(papers).most_common()),
         "claims": rows,
         "notes": [held_by_chance(sum(not math.isnan(p) for p in chances)), *told],
-        "setups": {**found["setups"], **earlier["setups"]},
+        "setups": {
+            **earlier["setups"],
+            **{names[name]: one for name, one in found["setups"].items()},
+        },
         "later": [*earlier.get("later", ()), own],
     }
+
+
+def _free(name: str, setup: Any, taken: Mapping[str, Any]) -> str:
+    """The name of a set-up beside those `taken`: its own, unless other runs have it."""
+    names = chain([name, f"{name}, later"], (f"{name}, later {count}" for count in range(2, 99)))
+    return next(each for each in names if each not in taken or taken[each] == setup)
 
 
 def _of_study(file: Path) -> dict[str, Any]:
@@ -426,10 +440,16 @@ def _later(found: Mapping[str, Any]) -> list[str]:
     """Which claims were decided by commands of their own."""
     said = {each["id"]: each["says"] for each in found["claims"]}
     return [
-        f"Decided by `{own['command']}`, {_by(own)}, by runs that are not those of the tables "
-        f"below where both have an arm: {'; '.join(said[each] for each in own['claims'])}."
+        f"Decided by `{own['command']}`, {_by(own)}, by {_arms_of(own, found)}: "
+        f"{'; '.join(said[each] for each in own['claims'])}."
         for own in found.get("later", ())
     ]
+
+
+def _arms_of(own: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Of which set-ups the arms of claims are that were decided later."""
+    setups = [each["setup"] for each in found["claims"] if each["id"] in own["claims"]]
+    return f"the arms of *{'* and *'.join(dict.fromkeys(setups))}* below"
 
 
 def _by(found: Mapping[str, Any]) -> str:
