@@ -241,23 +241,25 @@ def _doctors(found: Mapping[str, Any], measures: Sequence[str]) -> str:
 
 
 def _doctors_beside(results: Sequence[Mapping[str, Any]], measure: str) -> str:
-    """One measure of the doctors of several results; each column has what only its command says."""
-    typed = [  # the seeds are told below
-        [word for word in shlex.split(each["command"]) if not word.startswith("seed=")]
-        for each in results
-    ]
+    """One measure of the doctors of several results; each column has what only its command says.
+
+    A doctor that has the measure in none of them has no row.
+    """
+    split = [claims.settings_in(shlex.split(each["command"])) for each in results]
+    typed = [[word for word in words if word[0][:5] != "seed="] for words in split]  # told below
     common = [word for word in typed[0] if all(word in words for words in typed)]
-    own = [" ".join(word for word in words if word not in common) for words in typed]
+    own = [" ".join(chain(*(word for word in words if word not in common))) for words in typed]
     names = dict.fromkeys(chain(*(each["doctors"] for each in results)))
     rows = [
         [doctor, *(_level(doctor, each["doctors"].get(doctor, {}), measure) for each in results)]
         for doctor in names
     ]
+    rows = [row for row in rows if {*row[1:]} != {DASH}]
     seeds = ", ".join(map(str, dict.fromkeys(chain(*(each["seeds"] for each in results)))))
     cases = next(iter(results[0]["doctors"].values()))["cases"]
     by = "; ".join(dict.fromkeys(map(_by, results)))
     title = metric(measure).title
-    note = f"`{shlex.join(common)}`: {cases:,} patients, seeds {seeds}; {by}"
+    note = f"`{_joined(common)}`: {cases:,} patients, seeds {seeds}; {by}"
     head = [f"{title[0].upper()}{title[1:]}", *(words or "default" for words in own)]
     return f"{_markdown(head, rows)}\n\n{note}."
 
