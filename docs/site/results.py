@@ -464,8 +464,9 @@ def _by(found: Mapping[str, Any]) -> str:
 
 
 def _markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
+    escaped = r"\|"
     lines = [
-        f"| {' | '.join(each.replace('|', '/') for each in row)} |" for row in (headings, *rows)
+        f"| {' | '.join(each.replace('|', escaped) for each in row)} |" for row in (headings, *rows)
     ]
     rule = ["---"] * words + ["---:"] * (len(headings) - words)
     return "\n".join([lines[0], f"| {' | '.join(rule)} |", *lines[1:]])
