@@ -412,7 +412,8 @@ _TESTED = re.compile(
 )
 # A test of what the patient takes: it is no question about the habit.
 _MEASURED = re.compile(
-    r"\b(?:urine|blood|serum|breath|saliva|hair) (?:alcohol|ethanol|etoh|drugs?|nicotine|cotinine)\b"
+    r"\b(?:urine|blood|serum|breath|saliva|hair)"
+    r" (?:alcohol|ethanol|etoh|drugs?|nicotine|cotinine)\b"
     r"|\b(?:alcohol|ethanol|etoh|nicotine|cotinine) (?:level|concentration)s?\b",
     re.IGNORECASE,
 )
