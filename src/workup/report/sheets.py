@@ -41,17 +41,14 @@ class Sheet:
         One table with headings in one line; with headings over several lines; several tables below
         each other. What a name holds cannot steer the terminal.
         """
-        self._plain()._show(console)
-
-    def _plain(self) -> Sheet:
-        """The same without control characters."""
-        return replace(
+        plain = replace(
             self,
             title=unsteering(self.title),
             caption=unsteering(self.caption),
             headings=[unsteering(heading) for heading in self.headings],
             rows=[[unsteering(cell) for cell in row] for row in self.rows],
         )
+        plain._show(console)
 
     def _show(self, console: Console) -> None:
         # Around the tables and not in them: so they are as wide as the console, however narrow

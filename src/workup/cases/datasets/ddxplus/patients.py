@@ -88,7 +88,6 @@ class _PatientRow:
 
     def patient(self) -> DdxplusPatient:
         evidences = [self._known(code, "EVIDENCES") for code in self._list("EVIDENCES")]
-        self._refuse_several(evidences)
         facts, orphans = self._facts(evidences)
         return DdxplusPatient(
             condition=self._condition(self._text("PATHOLOGY"), "PATHOLOGY"),
@@ -136,18 +135,6 @@ class _PatientRow:
         if not isinstance(code, str) or code not in self.release.answers:
             raise self._wrong(self._strange(str(code)[:80]), field)
         return code
-
-    def _refuse_several(self, codes: Sequence[str]) -> None:
-        """Raises CaseError where an evidence of one value has several."""
-        values: dict[str, str] = {}
-        for code in codes:
-            name = code.partition(SEPARATOR)[0]
-            if self.release.evidences[name].multiple:
-                continue
-            if (other := values.setdefault(name, code)) != code:
-                raise self._wrong(
-                    f"'{name}' has one value, not two: '{other}', '{code}'.", "EVIDENCES"
-                )
 
     def _strange(self, code: str) -> str:
         name, separator, value = code.partition(SEPARATOR)
