@@ -593,7 +593,8 @@ class AskedText:
     @cached_property
     def habits(self) -> Sequence[re.Pattern[str]]:
         """How a record tells of the habits that it asks about: alcohol, tobacco, drugs."""
-        if self.of_others or _SMOKE_AROUND.search(self.text) or _CANNABIS.search(self.text):
+        other = _SMOKE_AROUND.search(self.text) or _CANNABIS.search(self.text)
+        if self.of_others or other or _MEASURED.search(self.text):
             return []
         return [told for asked, told in _HABITS if asked.search(self.text)]
 

@@ -43,6 +43,26 @@ _HEADING = re.compile(
     r"|\binfectious disease\b(?= test)",
     re.IGNORECASE,
 )
+# How an order of a fact begins: "let's check the blood pressure", "REQUEST TEST: CBC".
+_ORDERING = re.compile(
+    r"^\W*(?:(?:please|let['’]?s|let us|i(?:['’]d| would) like to|i want to|we should|can we"
+    r"|proceed (?:with|to)|request(?: (?:a )?test)?|obtain|measure|assess|evaluate|run|check|order"
+    r"|perform|what (?:are|is) the results? of)\b[\s:]*)+",
+    re.IGNORECASE,
+)
+# The unit of a value is no word of a fact: "HR" is no "mm/hr", and "Mg" no "mg".
+_UNIT = re.compile(
+    r"(?<=\d)\s?(?:[µm]?g|mm|hr|[nμµm]?mol|mEq|m?U|m?IU|ng|pg|[dmµ]?L|cm|kg|bpm)"
+    r"(?:/[\w.³²]{1,12}){0,2}(?![\w+])"
+)
+# Words that are asked about nothing by themselves: what is left of "no fever, right?" or "men,
+# women, or both?".
+_ALONE_NOTHING = stems(
+    "right left both either neither where when who why since before after more that last anything "
+    "something else worse better ok okay correct yes no"
+)
+# Facts that are told by this name alone: pain during sex is not asked by the sex.
+_BROAD = frozenset(["age", "sex", "history"])
 # Two items whose cosines differ by less are equally near: then nobody knows which one is meant.
 _EQUALLY_NEAR = 0.05
 
@@ -328,7 +348,9 @@ class FactMatcher:
     meaning one or those that are equally near. Where a whole request has no words in common with a
     fact, its pieces are sought ("fever or chills"). Who asks for two habits ("do you drink or use
     drugs") is told of both. At last other names for the same thing are tried ("HR", "pulse"). "How
-    severe is it" finds nothing: what it refers to is not known here.
+    severe is it" finds nothing: what it refers to is not known here. Nor does what is left of a tag or
+    a list ("right", "both"). How an order begins ("let's check the") and the unit of a value do not
+    count. An age, a sex or a history is told where nothing else is asked for.
     """
 
     def __init__(
@@ -348,7 +370,7 @@ class FactMatcher:
         self._synonyms = Lexicon([each for each, _ in also], stems)
         texts = [fact.text.replace(WITHHELD, " ") for fact in facts]
         wordings = [
-            _HEADING.sub(" ", f"{fact.item} {text}")
+            _HEADING.sub(" ", f"{fact.item} {_UNIT.sub(' ', text)}")
             for fact, text in zip(facts, texts, strict=True)
         ]
         self._words = Lexicon(wordings, stems)
@@ -359,8 +381,8 @@ class FactMatcher:
 
         The step means nothing where there is no group.
         """
-        asked = AskedText(request)
-        for form in map(normalise, (asked.whole, asked.text)):
+        asked = AskedText(_ORDERING.sub("", request) or request)
+        for form in map(normalise, (request[:LONGEST], asked.whole, asked.text)):
             if own := self._by_name.get(form):
                 return [own], NAME
         habits = self._of_habits(asked)
@@ -381,11 +403,13 @@ class FactMatcher:
     def _by_names(self, asked: AskedText) -> tuple[list[list[Fact]], str]:
         """Of each item that is named, or called by a synonym, the facts that fit."""
         names, chosen = list(self._by_name), unheld if asked.several else most_words
-        named, step = [names[index] for index in chosen(self._items.held(asked.thing))], CONTAINED
+        said = stems(asked.thing)
+        held = [names[index] for index in chosen(self._items.held(asked.thing))]
+        named, step = [name for name in held if name not in _BROAD or said == {name}], CONTAINED
         groups = [list(filter(asked.names_place, self._by_name[name])) for name in named]
         if not named:
-            held = chosen(self._synonyms.held(asked.thing))
-            named, step = [*dict.fromkeys(self._owners[index] for index in held)], SYNONYM
+            also = chosen(self._synonyms.held(asked.thing))
+            named, step = [*dict.fromkeys(self._owners[index] for index in also)], SYNONYM
             groups = [self._by_name[name] for name in named]
         fitting = [list(filter(asked.fits_fact, group)) for group in groups]
         return list(filter(None, fitting)), step
@@ -393,6 +417,8 @@ class FactMatcher:
     def _by_words(self, asked: AskedText) -> list[Fact]:
         """At most two facts that hold enough of the request's words, the best first."""
         for form in asked.free:
+            if stems(form) <= _ALONE_NOTHING:
+                continue
             least = 1.0 if len(stems(form)) == 2 else _FACT_COVERAGE
             least = _CHINESE_COVERAGE if chinese(asked.thing) else least
             ranked = [self._facts[index] for _, index in self._words.coverage(form, least)]
