@@ -348,9 +348,9 @@ class FactMatcher:
     meaning one or those that are equally near. Where a whole request has no words in common with a
     fact, its pieces are sought ("fever or chills"). Who asks for two habits ("do you drink or use
     drugs") is told of both. At last other names for the same thing are tried ("HR", "pulse"). "How
-    severe is it" finds nothing: what it refers to is not known here. Nor does what is left of a tag or
-    a list ("right", "both"). How an order begins ("let's check the") and the unit of a value do not
-    count. An age, a sex or a history is told where nothing else is asked for.
+    severe is it" finds nothing: what it refers to is not known here. Nor does what is left of a
+    tag or a list ("right", "both"). How an order begins ("let's check the") and the unit of a value
+    do not count. An age, a sex or a history is told where nothing else is asked for.
     """
 
     def __init__(
