@@ -108,7 +108,7 @@ def _list(console: Console) -> None:
         claims = known.read(name).claims
         table = Table.grid(padding=(0, 2))
         # Ids are typed, so they stay whole.
-        table.add_column(min_width=2 + max(len(claim.id) for claim in claims))
+        table.add_column(no_wrap=True)
         for claim in claims:
             table.add_row(f"  {claim.id}", "ours" if claim.ours else claim.place, claim.says)
         console.print(table)
