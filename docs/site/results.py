@@ -97,8 +97,8 @@ def added(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any
 
     A set-up of other runs than the earlier one of its name stands beside it, as in "stages, later".
     Adjusted p, counts and the note on chance are made anew. `later` says by which command each
-    claim was added.
-    Raises UserError where no claim of `found` has a figure, or the two list other claims.
+    claim was added. Raises UserError where no claim of `found` has a figure, or the two list other
+    claims.
     """
     ran = {each["id"]: each for each in found["claims"] if each["difference"] is not None}
     both = [[each["id"] for each in one["claims"]] for one in (found, earlier)]

@@ -298,10 +298,18 @@ def meaning(words: Sequence[str]) -> tuple[str, Mapping[str, str]]:
     """
     method, *rest = words
     found = {}
-    for word, *value in settings_in(rest):
-        key, _, behind = word.partition("=")
-        found[key] = value[0] if value else behind
+    for key, (word, *value) in last_settings(rest).items():
+        found[key] = value[0] if value else word.partition("=")[2]
     return method, found
+
+
+def last_settings(words: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Each setting's name → its words, those of the last setting of the name.
+
+    >>> last_settings(["--cases", "clinic:s", "steps=9", "steps=0"])
+    {'--cases': ('--cases', 'clinic:s'), 'steps': ('steps=0',)}
+    """
+    return {each[0].partition("=")[0]: each for each in settings_in(words)}
 
 
 def settings_in(words: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 from workup.core.errors import UserError
 from workup.runs import Run
 from workup.runs.files import DamagedError
-from workup.studies.claims import meaning, settings_in
+from workup.studies.claims import last_settings, meaning
 
 PROGRAM = "import sys; from workup.cli.app import main; sys.argv[0] = 'workup'; main()"
 POLL = 0.2  # seconds between two looks at the processes
@@ -48,8 +49,7 @@ class ClaimRun:
     @property
     def typed(self) -> str:
         """What one types to begin it, but for its folder. Of settings of one name the last."""
-        last = {words[0].partition("=")[0]: words for words in settings_in(self.words[1:])}
-        plain = [word for words in last.values() for word in words]
+        plain = chain(*last_settings(self.words[1:]).values())
         return shlex.join(["workup", self.verb, self.words[0], *plain])
 
     @property

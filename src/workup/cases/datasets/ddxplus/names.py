@@ -65,7 +65,7 @@ def _table() -> Mapping[str, tuple[str, ...]]:
 
 
 def _filled(name: str) -> Iterator[str]:
-    """The name with each word that may stand for its mark; without a mark as it is."""
+    """All that a name stands for: "{place} ache" for "abdomen ache", "ankle ache" and so on."""
     mark = next((mark for mark in _OPEN if mark in name), None)
     words = _OPEN[mark].split(", ") if mark else [""]
     return (name.replace(mark or "{}", word) for word in words)
