@@ -1081,6 +1081,80 @@ def test_of_two_words_the_frequent_one_has_to_be_there_too() -> None:
     assert free(*facts, request="rectal biopsy") == facts[0].removeprefix(": ")
 
 
+HEADED = (
+    "Physical examination, vital signs, temperature: 37 °C.",
+    "Physical examination, vital signs, pulse: 80.",
+    "Physical examination, vital signs, weight: 70 kg.",
+    "Physical examination, abdominal examination, palpation: Soft.",
+    "Physical examination, neurological examination, gait: Steady.",
+    "Complete blood count, WBC: 6.",
+    "Complete blood count, hemoglobin: 14.",
+    "Complete blood count, platelets: 200.",
+    "Other symptoms: No headache.",
+)
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        ("Check the vital signs", HEADED[:3]),
+        ("Please examine the abdomen", HEADED[3:4]),
+        ("neurological system", HEADED[4:5]),
+        ("CBC", HEADED[5:8]),
+        ("Order a CBC and a lipase", HEADED[5:8]),
+        ("Perform a physical examination", HEADED[:5]),
+        ("abdominal ultrasound", ()),
+        ("What is your weight?", HEADED[2:3]),
+    ],
+)
+def test_of_a_heading_all_is_told_that_stands_below_it(request_: str, told: Sequence[str]) -> None:
+    said = " ".join(fact.partition(": ")[2] for fact in told)
+    assert free(*HEADED, request=request_) == said
+
+
+def test_of_facts_that_fit_equally_well_all_are_told_unless_they_are_too_many() -> None:
+    told = ("A rash last week.", "It was a red rash.", "There is no rash now.")
+    facts = [f": {fact}" for fact in told]
+    assert free(*facts, ": He coughs.", request="Any rash?") == " ".join(told)
+    assert free(*facts * 3, ": He coughs.", request="Any rash?") == ""
+
+
+@pytest.mark.parametrize(
+    ("fact", "request_", "told"),
+    [
+        ("Rectal bleeding daily with bowel movements.", "Pain with bowel movements?", False),
+        ("He wakes at night to void.", "Does the pain wake you up at night?", False),
+        ("He is pale over the last 6 months.", "Were you abroad in the last 6 months?", False),
+        ("A 34-year-old man with gout.", "How old are you?", True),
+        ("He was pale at the age of 9.", "How old are you?", False),
+        ("A pulse that is normal for age.", "What is your age?", False),
+        ("A mother of a 9-year-old girl.", "How old is your daughter?", False),
+        ("A weight loss of 5 kg.", "What is your weight?", False),
+        ("She weighs 70 kg.", "How much do you weigh?", True),
+        ("He comes with his father.", "Does your father drink?", False),
+        ("His father drinks heavily.", "Does your father drink?", True),
+        ("Relief by non-steroidal drugs.", "Do you take steroids?", False),
+        ("He takes a steroid.", "Do you take steroids?", True),
+        ("Inhalation of dust at work.", "Do you use an inhaler?", False),
+        ("He is started on insulin; insulin will be given.", "Do you take insulin?", False),
+        ("Pain over a period of days.", "Are your periods painful?", False),
+        ("The pain of her periods is worse.", "Are your periods painful?", True),
+        ("He has trouble falling asleep.", "Any injuries or falls?", False),
+        ("He has trouble falling asleep.", "Do you have trouble to fall asleep?", True),
+        ("He swims three times per week.", "How many drinks per week?", False),
+        ("Relief by ice packs.", "Do you smoke?", False),
+        ("Half a pack a day for years.", "Do you smoke?", True),
+        ("A port-wine stain.", "Do you drink alcohol?", False),
+        ("He has injected drugs.", "Have you ever injected drugs?", True),
+        ("Ear discharge.", "Any vaginal itching or discharge?", False),
+        ("Abdominal pain for a day.", "Besides the abdominal pain, do you have a fever?", False),
+        ("The fever began today.", "Besides the abdominal pain, do you have a fever?", True),
+    ],
+)
+def test_a_word_in_common_is_no_answer(fact: str, request_: str, told: bool) -> None:
+    assert free(f": {fact}", request=request_) == (fact if told else "")
+
+
 BROUGHT = "A boy is brought to the clinic by his mother."
 
 

@@ -90,7 +90,7 @@ _JOINED = re.compile(
 # records rarely repeat.
 _AROUND = re.compile(
     r"\b(?:tak(?:e|es|ing|en)|us(?:e|es|ing|ed)|drink(?:s|ing)?|high|known|notic(?:e|ed|ing)"
-    r"|experienc(?:e|ed|ing)|becom(?:e|ing)|more|recent(?:ly)?|lately|current(?:ly)?|now"
+    r"|experienc(?:e|ed|ing)|becom(?:e|ing)|more|much|many|recent(?:ly)?|lately|current(?:ly)?|now"
     r"|(?:any )?history of)\b",
     re.IGNORECASE,
 )
@@ -102,10 +102,24 @@ _OF_PANEL = re.compile(
     re.IGNORECASE,
 )
 _REFERRING = stems("severe bad long old start begin began started side stable often much many last")
-# (asked, told) of habits. Who is asked for two of them is answered about both; a record may say
-# "two beers a night" of what a question calls drinking.
+# How the age is asked for, and what a record says: "a 34-year-old man", not "normal for age".
+_AGE = (
+    re.compile(
+        r"\bhow old (?:are you|(?:is|was) (?:he|she|the patient))\b"
+        r"|\b(?:your|his|her|patient['’]s) (?:current )?age\b(?! group)|^\W*age\W*$",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"^(?:\W|\w){0,40}?\b(?:\d{1,3}|(?:one|two|three|four|five|six|seven|eight|nine|ten))"
+        r"[- ](?:year|month|week|day)s?[- ](?:\d{1,2}[- ]months?[- ])?old\b|^age\b",
+        re.IGNORECASE,
+    ),
+)
+# (asked, told) of the age and of habits. Who is asked for two of them is answered about both; a
+# record may say "two beers a night" of what a question calls drinking.
 _NO_ALCOHOL = r"(?:water|coffee|tea|milk|fluids?|soda|juice|enough|plenty|anything|liquids?)"
 _HABITS = (
+    _AGE,
     (
         re.compile(
             rf"\b(?:drink(?:s|ing)?(?! (?:\w{{1,10}} ){{0,3}}{_NO_ALCOHOL})"
@@ -113,7 +127,8 @@ _HABITS = (
             re.IGNORECASE,
         ),
         re.compile(
-            r"\b(?:alcohol\w*|wine|beers?|vodka|liquor|whisk(?:e?y|ies)|spirits|etoh|teetotal\w*"
+            r"\b(?:alcohol\w*|(?<!port[- ])wine(?! (?:tast|colou?r|stain))|beers?|vodka|liquor"
+            r"|whisk(?:e?y|ies)|spirits|etoh|teetotal\w*"
             r"|drinks? (?:socially|occasionally|heavily|daily|about|\d|one|two|three|four|five))\b",
             re.IGNORECASE,
         ),
@@ -122,7 +137,8 @@ _HABITS = (
         re.compile(r"\b(?:smok(?:e|es|ed|er|ing)|tobacco|cigarettes?|nicotine)\b", re.IGNORECASE),
         re.compile(
             r"(?<!exposure to )(?<!exposed to )"
-            r"\b(?:(?:non-?)?smok|tobacco|cigar|nicotine|packs?\b)",
+            r"\b(?:(?:non-?)?smok|tobacco|cigar|nicotine"
+            r"|packs?[- ]?(?:/|(?:a|per|each|every) |daily|years?))",
             re.IGNORECASE,
         ),
     ),
@@ -130,7 +146,7 @@ _HABITS = (
         re.compile(
             r"\b(?:(?:illicit|illegal|recreational|street) drugs?"
             r"|(?:us(?:e|es|ing)|do|does|takes?|abuse) (?:any )?drugs"
-            r"|(?:drug|substance) (?:use|abuse))\b|\bdrugs\W*$",
+            r"|(?:drug|substance) (?:use|abuse)|inject\w{0,3} (?:any )?drugs)\b|\bdrugs\W*$",
             re.IGNORECASE,
         ),
         re.compile(
@@ -166,6 +182,7 @@ _KIN = (
     r"|friends?|neighbou?rs?|co-?workers?|colleagues?|boss|teachers?|(?:class|flat|house|room|team)-?mates?"
     r"|care-?givers?|carers?|bab(?:y-?|ie)sitters?)\b"
 )
+_RELATIVE = re.compile(rf"\b{_KIN}", re.IGNORECASE)
 # A relative who only noticed something is not asked about: "has your wife told you that you snore".
 _NOTICED = (
     r"(?! (?:tell|told|noticed?|say|said|says|heard|seen|mention(?:ed)?|complained|pointed)\b)"
@@ -385,6 +402,15 @@ _ABOUT = (
             re.IGNORECASE,
         ),
     ),
+    _AGE,
+    (
+        re.compile(
+            r"\b(?:what|how) .{0,30}\bweigh(?:t|s)?\b(?!.*\b(?:los|gain|chang))", re.IGNORECASE
+        ),
+        re.compile(
+            r"^(?!.*\b(?:los|gain|chang)).*\d ?(?:kg|lbs?|pounds?|g)\b|\bbmi\b", re.IGNORECASE
+        ),
+    ),
     (_beginning("cultur", "培养"), _beginning("cultur|grow|organism|flora", "培养")),
     (_beginning("biops", "活检"), _beginning("biops|histolog|patholog|microscop", "活检|病理")),
     (re.compile(r"\bPET\b|\bFDG"), re.compile(r"\bPET\b|(?i:positron)")),
@@ -580,7 +606,9 @@ class AskedText:
         thing = _OF_PANEL.sub(" ", self.thing)
         if self.of_others and stems(own := _FAMILY.sub(" ", thing)):
             thing = own
-        return _AROUND.sub(" ", thing), thing
+        bare = _AROUND.sub(" ", thing)
+        # Of "does your father drink" no father is left alone.
+        return bare if stems(_RELATIVE.sub(" ", bare)) else thing, thing
 
     @cached_property
     def refers(self) -> bool:
@@ -592,7 +620,7 @@ class AskedText:
 
     @cached_property
     def habits(self) -> Sequence[re.Pattern[str]]:
-        """How a record tells of the habits that it asks about: alcohol, tobacco, drugs."""
+        """How a record tells of the habits that it asks about, and of the age."""
         other = _SMOKE_AROUND.search(self.text) or _CANNABIS.search(self.text)
         if self.of_others or other or _MEASURED.search(self.text):
             return []
@@ -617,7 +645,7 @@ class AskedText:
             return False
         if item.kind is Kind.LABORATORY and (self._taken or self._other_specimen(said, own)):
             return False
-        if elsewhere(self.text, said, own=own):
+        if elsewhere(self.thing, said, own=own):
             return False
         return not (stain and self._unstained) and self._alike(said)
 
@@ -636,9 +664,11 @@ class AskedText:
         else:
             brought = _BY_PARENT.search(wording)
             wrong = _OF_KIN.search(_CHILD.sub("the patient", wording) if brought else wording)
-        if wrong or not self.fits_specimen(fact) or elsewhere(self.text, wording):
+        if wrong or not self.fits_specimen(fact) or elsewhere(self.thing, wording):
             return False
-        if _OF_PAST.search(self.text) and (fact.kind in _TESTS or _PLANNED.search(wording)):
+        past = _OF_PAST.search(self.text)
+        planned = (past or self._taken) and _PLANNED.search(wording)
+        if planned or (past and fact.kind in _TESTS):
             return False
         value = fact.kind is Kind.LABORATORY or _VALUE.search(wording)
         if self._taken and value and not _TREATED.search(wording):
@@ -663,7 +693,7 @@ class AskedText:
 
     def names_place(self, fact: Fact) -> bool:
         """Whether a free fact names a part of the body that is asked about; true where none is."""
-        wanted = parts(self.text)
+        wanted = parts(self.thing)
         return not wanted or not wanted.isdisjoint(parts(f"{fact.item}: {fact.text}"))
 
     def _other_test(self, called: Sequence[str], stain: bool) -> bool:
@@ -702,7 +732,7 @@ class AskedText:
     @cached_property
     def _topics(self) -> list[re.Pattern[str]]:
         """The patterns that a wording must contain to be about the same."""
-        return [told for asked, told in _ABOUT if asked.search(self.text)]
+        return [told for asked, told in _ABOUT if asked.search(self.thing)]
 
     def _alike(self, wording: str) -> bool:
         return all(told.search(wording) for told in self._topics)

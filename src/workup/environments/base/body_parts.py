@@ -32,6 +32,8 @@ _PARTS = (
     "knees?",
     "ankles?|foot|feet|heels?|toes?",
     r"armpits?|axilla\w*",
+    r"vagina\w*|vulva\w*",
+    r"penis|penile",
 )
 # Where a biopsy was taken; of other requests organs are no places.
 _ORGANS = (

@@ -81,6 +81,10 @@ _OTHERWISE = (
     (r"vitamin e\b", "tocopherol"),  # whose stem is that of "vitamin"
     (r"faint(?= (?:crackles|sounds|murmur|bowel|heart))", "soft"),  # who fainted
     (r"faint\b(?<=sounds are faint)", "soft"),
+    (r"periods?(?= of\b)", "timespan"),  # a menstrual period
+    (r"non steroid(?:al)?\b", "nonsteroid"),  # a steroid
+    (r"inhalation(?:al)?\b", "breathedin"),  # an inhaler
+    (r"f(?:al|el)l(?:s|ing|en)? asleep\b", "fallasleep"),  # a fall
     (r"(?:a|common) cold\b(?= recently| lately| before|$)", "commoncold"),
     (r"ct angiogra(?:m|ms|phy)\b", "ctangiography"),
 )

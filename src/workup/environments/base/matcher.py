@@ -6,6 +6,7 @@ deterministic. docs/simulators.md tells them for a reader.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -34,7 +35,16 @@ _ITEM_OVERLAP = 0.6  # the least share of words in common, of all words of reque
 _FACT_COVERAGE = 0.67
 _GENERAL = frozenset(["serum", "plasma", "blood", "test", "level", "measure", "order"])
 _CHINESE_COVERAGE = 0.5  # lower, since some pairs of characters lie between two words
-_FACTS_PER_ANSWER = 2
+# Of facts that fit equally well all are told: of "no rash now" and "a rash last week" neither alone
+# is true. A word that more facts have than these ("normal") is too general a question.
+_MOST_FACTS = 8
+# What a request is about. A fact that holds its other words is no answer: "bleeding with bowel
+# movements" says nothing of pain with them.
+_THINGS = stems(
+    "pain ache hurt blood bleeding itching swelling numbness tingling weakness rash discharge "
+    "falls injury cough fever vomiting nausea headache cancer surgery stones infection ulcer lump "
+    "abroad travelled complications"
+)
 # How a question orders: its words say nothing of what is ordered.
 _ORDERED = re.compile(r"^(?:examine(?: for)?|measure|order:?)\s+", re.IGNORECASE)
 # Headings of a record, whose words say nothing of what stands below them.
@@ -59,8 +69,10 @@ _UNIT = re.compile(
 # women, or both?".
 _ALONE_NOTHING = stems(
     "right left both either neither where when who why since before after more that last anything "
-    "something else worse better ok okay correct yes no"
+    "something else worse better ok okay correct yes no per times hours days weeks months years"
 )
+# "Examine the abdomen" is the heading "abdominal examination".
+_EXAMINING = stems("examine examination physical system")
 # Facts that are told by this name alone: pain during sex is not asked by the sex.
 _BROAD = frozenset(["age", "sex", "history"])
 # Two items whose cosines differ by less are equally near: then nobody knows which one is meant.
@@ -342,11 +354,12 @@ class Matcher:
 class FactMatcher:
     """Searches the facts of one case that belong to no listed item.
 
-    By the name of a fact's item as a whole or within the request, or by a synonym of that name,
-    then by shared words, then by meaning. Of a name as a whole all facts are found, of a name
-    within the request those about what it asks about, by shared words at most two of these, by
-    meaning one or those that are equally near. Where a whole request has no words in common with a
-    fact, its pieces are sought ("fever or chills"). Who asks for two habits ("do you drink or use
+    By the name of a fact's item as a whole, by a heading of the record ("examine the abdomen"), by
+    a name within the request, or by a synonym of that name, then by shared words, then by meaning.
+    Of a name as a whole and of a heading all facts are found, of a name within the request those
+    about what it asks about, by shared words those that hold most of its words, by meaning one or
+    those that are equally near. Where no fact holds the words of a request that joins things
+    ("fever or chills"), its pieces are sought. Who asks for two habits ("do you drink or use
     drugs") is told of both. At last other names for the same thing are tried ("HR", "pulse"). "How
     severe is it" finds nothing: what it refers to is not known here. Nor does what is left of a
     tag or a list ("right", "both"). How an order begins ("let's check the") and the unit of a value
@@ -364,6 +377,11 @@ class FactMatcher:
         for fact in facts:
             if name := normalise(fact.item):
                 self._by_name.setdefault(name, []).append(fact)
+        self._headed: dict[frozenset[str], dict[Fact, None]] = {}
+        for fact in facts:
+            for heading in fact.item.split(","):
+                self._headed.setdefault(stems(heading) - _EXAMINING, {})[fact] = None
+        self._headed.pop(frozenset(), None)
         self._items = Lexicon(list(self._by_name))
         also = [(each, name) for name in self._by_name for each in _terms(terms, name)]
         self._owners = [name for _, name in also]
@@ -389,6 +407,8 @@ class FactMatcher:
         if asked.refers or (habits and len(asked.habits) > 1):
             return [habits] if habits else [], SHARED
         asked = asked.study or asked.treatment or asked
+        if headed := self._under_heading(asked):
+            return [headed], CONTAINED
         groups, step = self._by_names(asked)
         if groups:
             return groups, step
@@ -414,17 +434,30 @@ class FactMatcher:
         fitting = [list(filter(asked.fits_fact, group)) for group in groups]
         return list(filter(None, fitting)), step
 
+    def _under_heading(self, asked: AskedText) -> list[Fact]:
+        """All facts that stand under a heading of the record, where the request is its name."""
+        headed = self._headed.get(stems(asked.thing) - _EXAMINING, ())
+        return list(filter(asked.fits_fact, headed))
+
     def _by_words(self, asked: AskedText) -> list[Fact]:
-        """At most two facts that hold enough of the request's words, the best first."""
+        """The facts that hold most of the request's words by weight, if these are enough."""
         for form in asked.free:
-            if stems(form) <= _ALONE_NOTHING:
+            said = stems(form)
+            if said <= _ALONE_NOTHING:
                 continue
-            least = 1.0 if len(stems(form)) == 2 else _FACT_COVERAGE
+            whole = len(said) == 2 or asked.several
+            least = 1.0 if whole else _FACT_COVERAGE
             least = _CHINESE_COVERAGE if chinese(asked.thing) else least
-            ranked = [self._facts[index] for _, index in self._words.coverage(form, least)]
-            fitting = filter(asked.fits_fact, filter(asked.names_place, ranked))
-            if told := list(fitting)[:_FACTS_PER_ANSWER]:
-                return told
+            fitting = [
+                (share, self._facts[index])
+                for share, index in self._words.coverage(form, least)
+                if not said & _THINGS - self._words.entries[index]
+                and asked.names_place(self._facts[index])
+                and asked.fits_fact(self._facts[index])
+            ]
+            told = [fact for share, fact in fitting if math.isclose(share, fitting[0][0])]
+            if told:
+                return told if len(told) <= _MOST_FACTS else []
         return []
 
     def _by_pieces(self, asked: AskedText) -> list[Fact]:
@@ -439,8 +472,8 @@ class FactMatcher:
         """What other names of the same thing find ("pulse" for "HR"), of the same specimen."""
         for other in map(AskedText, otherwise_called(asked.text)):
             groups, _ = self._by_names(other)
-            named = self._by_name.get(normalise(other.text)) or (groups[0] if groups else [])
-            told = named if len(groups) < 2 else []
+            named = self._by_name.get(normalise(other.text)) or self._under_heading(other)
+            told = named or (groups[0] if len(groups) == 1 else [])
             if fitting := list(filter(asked.fits_specimen, told or self._by_words(other))):
                 return fitting
         return []
