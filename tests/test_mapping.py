@@ -144,6 +144,7 @@ ALIASES = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: 1\nb: 2\na: 3", "not readable as YAML (a name stands twice in line 3)"),
         ("a:\n\tb: 2", "(a tab stands before a name; indent with blanks in line 2)"),
         ("a: 1\n[b]: 2", "(a list or a mapping stands in place of a name in line 2)"),
+        ("a: {~: 1}", "null (~) stands in place of a name; put it in quotes"),
         ("a: !!python/object/apply:os.system ['echo']", "not readable as YAML"),
         *((f"a: !!{tag} {SECRET}", "untagged") for tag in ("int", "float", "bool", "timestamp")),
         ('a: !!int ""', "not readable as YAML (a value is not what its tag says"),

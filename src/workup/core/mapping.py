@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import KeyValidationError, OmegaConfBaseException
 
 from workup.core.errors import UserError, printable
 
@@ -56,6 +56,8 @@ def parsed(text: bytes, place: object) -> dict[str, Any]:
     try:
         _check(yaml.compose(text, Loader=yaml.SafeLoader), place)
         plain = OmegaConf.to_container(OmegaConf.load(io.StringIO(text.decode())), resolve=False)
+    except KeyValidationError:
+        raise UserError(f"{place}: null (~) stands in place of a name; put it in quotes") from None
     except (OmegaConfBaseException, UnicodeDecodeError) as error:
         raise UserError(f"{place}: {str(error).splitlines()[0][:200]}") from None
     except (yaml.YAMLError, RecursionError, *_UNREAD) as error:
