@@ -66,6 +66,28 @@ def test_the_words_of_an_arm_stand_behind_those_of_all(results: ModuleType) -> N
                 assert meaning(shown[2:]) == meaning(shlex.split(typed)[2:])
 
 
+def test_what_all_arms_share_is_told_once_and_an_option_stays_with_its_value(
+    results: ModuleType,
+) -> None:
+    """`--cases` without what follows it would take the next word for a source."""
+    told, own = results._typed(
+        {
+            "a": "workup train craft --cases clinic:s steps=3 lr=0.1 --seeds 3",
+            "b": "workup train outcome --cases clinic:m steps=3 lr=0.1 --seeds 3",
+        }
+    )
+    assert told == "workup train METHOD steps=3 lr=0.1 --seeds 3 WORDS"
+    assert own == {"a": ("craft", "--cases clinic:s"), "b": ("outcome", "--cases clinic:m")}
+
+
+def test_a_bar_does_not_divide_a_cell(results: ModuleType) -> None:
+    assert results._markdown(["a|b", "c"], [["d", "e|f"]]).splitlines() == [
+        r"| a\|b | c |",
+        "| --- | ---: |",
+        r"| d | e\|f |",
+    ]
+
+
 def test_kept_results_name_no_folder_of_a_machine() -> None:
     for file in (ROOT / "results").glob("*.json"):
         assert not re.search(r"(?<![\w.])/(tmp|home|work|root)\b", file.read_text()), file
