@@ -177,8 +177,8 @@ def test_the_table_goes_from_floor_to_ceiling_and_escapes_names() -> None:
     rows = [line.strip() for line in stream.getvalue().splitlines() if "±" in line]
     assert [row.split("  ")[0] for row in rows[:-1]] == [
         "random doctor",
-        "trained",
         "[bold]endpoint[/]",
+        "trained",
         "full information",
     ]
     assert rows[0].split()[2:] == [".78", "±.03", ".78", "±.04", "10.0", "±0.0", ".21", "±.01", "–"]
@@ -249,8 +249,17 @@ def test_words() -> None:
     anchors = ("random doctor", "greedy information", "full information")
     assert in_order(["mine", "full information", "trained", "random doctor"], anchors) == [
         "random doctor",
-        "trained",
         "mine",
+        "trained",
+        "full information",
+    ]
+    stages = ["trained", "full information", "stage 1", "warm start", "stage 2", "untrained"]
+    assert in_order(stages, anchors) == [
+        "untrained",
+        "warm start",
+        "stage 1",
+        "stage 2",
+        "trained",
         "full information",
     ]
     assert cell("trained", {"questions": estimate(0.0)}, "questions") == "0.0 ±0.0", (

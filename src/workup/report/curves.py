@@ -7,34 +7,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
 from workup.core.statistics import Estimate
 from workup.metrics import measures, steps
 from workup.report.plotting import (
     COLOURS,
-    SERIES,
     Drawing,
     Floats,
     Key,
     figure,
+    fill,
+    fill_key,
     panel,
     series,
     series_key,
     smooth,
     thin,
     tidy,
+    whiskers,
 )
 from workup.report.tables import Ends
+from workup.runs.words import STAGES
 
 PANELS = {each.name: each.curve for each in (steps.REWARD, *measures.METRICS) if each.curve}
 """Metrics with a figure over training, beside the anchors: name → title."""
 HEALTH = {each.name: each.curve for each in steps.ENGINE if each.curve}
 """The same of what engines log."""
+NOISE = 1e-12
+"""Of a figure that is nearer to 0, only the rounding is left."""
 HEIGHT, WIDE = 2.2, 4.2  # inches: of a panel, and how wide one is that stands alone
 SHORT = {
     "random doctor": "random",
@@ -76,7 +83,9 @@ class Curve:
         return max(1, 2 * (len(self.lines) // 20) + 1)
 
     def values(self, metric: str) -> list[float | None]:
-        return [_number(line.get(metric)) for line in self.lines]
+        """One value per step; 0 for one that only rounding keeps from 0."""
+        found = [_number(line.get(metric)) for line in self.lines]
+        return [value and (0.0 if abs(value) < NOISE else value) for value in found]
 
     def parts(self, metric: str, number: int) -> list[float | None]:
         """The metric's mean in each of `number` parts of the steps, as equal as can be.
@@ -88,6 +97,12 @@ class Curve:
         parts = np.array_split(np.array(self.values(metric), dtype=float), number)
         known = [part[~np.isnan(part)] for part in parts]
         return [float(part.mean()) if part.size else None for part in known]
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """(steps before it, steps until its end) of every stage."""
+        starts = [0, *(before for before, _ in self.borders), len(self.lines)]
+        return [*pairwise(starts)]
 
     @property
     def borders(self) -> list[tuple[int, str]]:
@@ -102,6 +117,17 @@ class Curve:
 
 def reinforced(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [line for line in lines if _number(line.get("reward")) is not None]
+
+
+def updates_until(lines: Sequence[Mapping[str, Any]], doctor: str) -> int:
+    """How many of the reinforced steps stand before the evaluation of `doctor`.
+
+    It is "trained", after all of them, or named after a stage, at whose end it was evaluated.
+    """
+    if doctor == STAGES[-1]:
+        return len(reinforced(lines))
+    ends = [number for number, line in enumerate(lines, start=1) if line["stage"] == doctor]
+    return len(reinforced(lines[: max(ends, default=0)]))
 
 
 def averaged(label: str, runs: Sequence[Sequence[Mapping[str, Any]]]) -> Curve:
@@ -132,10 +158,14 @@ Levels = Mapping[str, Mapping[str, Estimate]]  # doctor → metric → estimate
 
 
 @figure
-def learning(curve: Curve, levels: Levels, ends: Ends) -> Drawing | None:
+def learning(
+    curve: Curve, levels: Levels, ends: Ends, places: Mapping[str, int] = MappingProxyType({})
+) -> Drawing | None:
     """One panel per metric: every step thin, their mean thick, the anchors as labelled lines.
 
-    The held-out evaluations before and after training are points with their intervals.
+    The held-out evaluations of `ends` are points with their intervals: each stands behind as many
+    steps as `places` has for it. The reward's line breaks where a stage begins, which may pay for
+    something else.
     """
     shown = [
         metric for metric in PANELS if any(value is not None for value in curve.values(metric))
@@ -145,7 +175,8 @@ def learning(curve: Curve, levels: Levels, ends: Ends) -> Drawing | None:
         ax = panel(PANELS[metric], HEIGHT)
         _curve(ax, curve, metric, faint=True, color=COLOURS["after"])
         name = "return" if metric == "reward" else metric
-        _evaluations(ax, [levels[end].get(name) for end in ends.names], len(curve.lines))
+        for end in ends.names:
+            _evaluation(ax, places.get(end, 0), levels[end].get(name), hollow=end == ends.before)
         _anchors(
             ax,
             {
@@ -210,10 +241,13 @@ def parts(curve: Curve, additive: bool) -> Drawing | None:
     ]
     index = thin(len(curve.lines))
     keys = _stack(ax, names, values, index) if additive else _lines(ax, names, values, index)
-    total = smooth(curve.values("reward"), curve.window)
-    ax.plot(index + 1, total[index], color=COLOURS["ink"], linewidth=1.8)
+    total = curve.values("reward")
+    for start, stop in curve.spans:
+        inside = index[(index >= start) & (index < stop)]
+        mean = smooth(total[start:stop], curve.window)[inside - start]
+        ax.plot(inside + 1, mean, color=COLOURS["ink"], linewidth=1.8)
     ax.axhline(0, color=COLOURS["muted"], linewidth=0.6)
-    _steps(ax)
+    _steps(ax, curve)
     return Drawing(
         "Where the reward came from, over training",
         [ax],
@@ -229,9 +263,8 @@ def _stack(ax: Axes, names: Sequence[str], values: Sequence[Floats], index: Any)
         for number, (name, column) in enumerate(zip(names, values, strict=True)):
             if (np.nanmean(column) < 0) == (sign < 0):
                 top = base + np.nan_to_num(column[index])
-                colour = SERIES[number % len(SERIES)]
-                ax.fill_between(index + 1, base, top, color=colour, alpha=0.75, linewidth=0)
-                keys.append(Key(f"− {name}" if sign < 0 else name, colour, "■"))
+                ax.fill_between(index + 1, base, top, linewidth=0, **fill(number))
+                keys.append(fill_key(f"− {name}" if sign < 0 else name, number))
                 base = top
     return keys
 
@@ -247,10 +280,13 @@ def _curve(ax: Axes, curve: Curve, metric: str, *, faint: bool, **look: Any) -> 
     if all(value is None for value in values):
         return
     index = thin(len(values))
-    if faint and curve.window > 1:
-        raw = np.array([np.nan if value is None else value for value in values])
-        ax.plot(index + 1, raw[index], alpha=0.25, linewidth=0.7, **look)
-    ax.plot(index + 1, smooth(values, curve.window)[index], linewidth=1.8, **look)
+    raw = np.array([np.nan if value is None else value for value in values])
+    for start, stop in curve.spans if metric == "reward" else [(0, len(values))]:
+        inside = index[(index >= start) & (index < stop)]
+        if faint and curve.window > 1:
+            ax.plot(inside + 1, raw[inside], alpha=0.25, linewidth=0.7, **look)
+        mean = smooth(values[start:stop], curve.window)[inside - start]
+        ax.plot(inside + 1, mean, linewidth=1.8, **look)
 
 
 def _steps(ax: Axes, curve: Curve | None = None) -> None:
@@ -275,22 +311,18 @@ def _steps(ax: Axes, curve: Curve | None = None) -> None:
         )
 
 
-def _evaluations(ax: Axes, ends: Sequence[Estimate | None], steps: int) -> None:
-    """Held-out evaluations: hollow before the first step, filled after the last."""
-    for place, estimate in zip((0, steps), ends, strict=False):
-        if estimate is not None and math.isfinite(estimate.mean):
-            whiskers = np.nan_to_num(
-                [[estimate.mean - estimate.low], [estimate.high - estimate.mean]]
-            )
-            face = COLOURS["paper"] if place == 0 else COLOURS["ink"]
-            marker: dict[str, Any] = {
-                "fmt": "o",
-                "markersize": 4,
-                "markerfacecolor": face,
-                "color": COLOURS["ink"],
-                "zorder": 5,
-            }
-            ax.errorbar([place], [estimate.mean], yerr=whiskers, linewidth=1, capsize=2, **marker)
+def _evaluation(ax: Axes, place: int, estimate: Estimate | None, *, hollow: bool) -> None:
+    """A held-out evaluation behind the step `place`."""
+    if estimate is not None and math.isfinite(estimate.mean):
+        marker: dict[str, Any] = {
+            "fmt": "o",
+            "markersize": 4,
+            "markerfacecolor": COLOURS["paper" if hollow else "ink"],
+            "color": COLOURS["ink"],
+            "zorder": 5,
+        }
+        bars = whiskers([estimate])
+        ax.errorbar([place], [estimate.mean], yerr=bars, linewidth=1, capsize=2, **marker)
 
 
 def _anchors(ax: Axes, means: Mapping[str, float]) -> None:
@@ -302,15 +334,20 @@ def _anchors(ax: Axes, means: Mapping[str, float]) -> None:
     beside(ax, means)
 
 
-def beside(ax: Axes, places: Mapping[str, float], line: float = 0.075) -> None:
+def beside(ax: Axes, places: Mapping[str, float], line: float = 0.09) -> None:
     """Doctors' names to the right of the panel, at these heights, moved apart where they overlap.
 
+    A stroke leads from the height to a name, which stays beside the panel as long as there is room.
     A line of text takes the share `line` of the panel's height, whose limits are set before.
     """
     known = sorted((place, doctor) for doctor, place in places.items() if math.isfinite(place))
     low, high = ax.get_ylim()
-    moved = apart([place for place, _ in known], line * (high - low))
-    for (_, doctor), place in zip(known, moved, strict=True):
+    gap, ranks = line * (high - low), np.arange(len(known))
+    moved = np.asarray(apart([place for place, _ in known], gap))
+    moved = np.minimum(moved, high - gap * ranks[::-1])
+    moved = np.maximum(moved, low + gap * ranks)
+    across = ax.get_yaxis_transform()
+    for (height, doctor), place in zip(known, moved, strict=True):
         style: dict[str, Any] = {
             "fontsize": 7,
             "color": COLOURS["muted"],
@@ -318,7 +355,10 @@ def beside(ax: Axes, places: Mapping[str, float], line: float = 0.075) -> None:
             "annotation_clip": False,
         }
         name = SHORT.get(doctor, doctor.replace("list of ", "list "))
-        ax.annotate(name, (1.015, place), xycoords=("axes fraction", "data"), **style)
+        ax.annotate(name, (1.05, place), xycoords=("axes fraction", "data"), **style)
+        stroke = Line2D([1, 1.04], [height, place], color=COLOURS["muted"], linewidth=0.6)
+        stroke.set(transform=across, clip_on=False)
+        ax.add_artist(stroke)
 
 
 def apart(places: Sequence[float], gap: float) -> list[float]:

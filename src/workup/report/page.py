@@ -32,10 +32,11 @@ from workup.report.tables import Ends, Entries
 from workup.report.transcripts import Player
 from workup.runs import Run, warnings
 from workup.runs.files import write_whole
-from workup.runs.rising import told
+from workup.runs.rising import learning, told
 from workup.runs.settings import flat
-from workup.runs.words import adds_up, duration, in_order, size
+from workup.runs.words import STAGES, adds_up, duration, in_order, size
 
+TRAINED = STAGES[-1]
 ENDING_CLASS = dict(zip(Ending, ("e-diagnosed", "e-turns", "e-tokens", "e-failed"), strict=True))
 
 
@@ -160,10 +161,13 @@ def _training(lines: Sequence[Mapping[str, Any]], entries: Entries, ends: Ends) 
         adds_up(line["reward"], line.get("parts") or {}) for line in curve.lines
     )
     return {
-        "learning": curves.learning(curve, levels, ends),
+        "learning": curves.learning(
+            curve, levels, ends, {end: curves.updates_until(lines, end) for end in ends.names}
+        ),
         "learning_caption": _learning_caption(
             curve, ends, any(doctor in ends.anchors for doctor in entries)
         ),
+        "unfinished": _unfinished(lines, ends),
         "parts_figure": curves.parts(curve, additive),
         "parts_caption": _parts_caption(curve, additive),
         "health": curves.health(lines),
@@ -172,6 +176,18 @@ def _training(lines: Sequence[Mapping[str, Any]], entries: Entries, ends: Ends) 
         "together": dynamics.correlations(curve),
         "plain": dynamics.plain,
     }
+
+
+def _unfinished(lines: Sequence[Mapping[str, Any]], ends: Ends) -> str:
+    """That reinforcement stopped and who was evaluated last; "" where it came to its end."""
+    last = learning(lines)
+    if last is None or ends.after in (None, TRAINED, last.stage):
+        return ""
+    stage = f" of {last.stage}" if last.stages > 1 else ""
+    return (
+        f"Reinforcement stopped at update {last.updates:,}{stage} without an evaluation. The last "
+        f"evaluation is that of “{ends.after}”, before these updates."
+    )
 
 
 def _learning_caption(curve: Curve, ends: Ends, anchored: bool) -> str:
@@ -193,7 +209,13 @@ def _learning_caption(curve: Curve, ends: Ends, anchored: bool) -> str:
         if anchored
         else "There are no anchors to draw."
     )
-    return " ".join(text for text in (smoothed, points, lines) if text)
+    stages = (
+        "The line of the reward breaks where a stage begins: stages may pay for different things, "
+        "so compare rewards within a stage alone."
+        if curve.borders
+        else ""
+    )
+    return " ".join(text for text in (smoothed, stages, points, lines) if text)
 
 
 def _parts_caption(curve: Curve, additive: bool) -> str:

@@ -36,6 +36,7 @@ COLOURS = {
 SERIES = [COLOURS[f"s{number}"] for number in range(1, 7)]
 # matplotlib's name → how a key on the page writes it
 MARKERS = dict(zip("osD^vP", "●■◆▲▼✚", strict=True))
+HATCHES = dict(zip(("", "////", "...."), ("■", "▨", "▦"), strict=True))  # pattern → the same
 DASHES = dict(zip(("-", "--", ":"), ("━━", "╍╍", "┉┉"), strict=True))  # line style → the same
 _PAGE = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 GROWTH = 1.65  # pixels on the page for a point of a figure, at most
@@ -87,6 +88,7 @@ STYLE: dict[str, Any] = {
     "legend.fontsize": 7.5,
     "figure.facecolor": "none",
     "svg.fonttype": "none",
+    "hatch.linewidth": 1.2,
 }
 
 
@@ -131,6 +133,21 @@ def series(number: int) -> dict[str, Any]:
 def series_key(name: str, number: int) -> Key:
     look = series(number)
     return Key(name, look["color"], DASHES[look["linestyle"]])
+
+
+def fill(number: int) -> dict[str, Any]:
+    """The look of the area numbered `number`.
+
+    The colours come in turn, then the same colours hatched, then dotted.
+    """
+    turn = number // len(SERIES) % len(HATCHES)
+    look = {"facecolor": SERIES[number % len(SERIES)], "edgecolor": COLOURS["paper"]}
+    return {**look, "alpha": 0.75, "hatch": list(HATCHES)[turn]}
+
+
+def fill_key(name: str, number: int) -> Key:
+    look = fill(number)
+    return Key(name, look["facecolor"], HATCHES[look["hatch"]])
 
 
 def points(number: int) -> dict[str, Any]:

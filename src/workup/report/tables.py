@@ -45,12 +45,13 @@ class Ends:
     def of(cls, doctors: Iterable[str], anchors: tuple[str, ...]) -> Ends:
         """What the doctors' names say was compared.
 
-        With "trained": it, against "warm start" or "untrained". Without it, the policy that was
-        evaluated (it stands before its hybrid pipelines), or else the last stage of the training.
+        With "trained": it, against "warm start" or "untrained". Without it, the last stage of the
+        training, or of an evaluation the policy, which stands before its hybrid pipelines.
         """
         others = [doctor for doctor in doctors if doctor not in anchors]
-        named = [doctor for doctor in others if doctor not in STAGES]
-        after = "trained" if "trained" in others else next(iter([*named, *others[::-1]]), None)
+        training = not set(STAGES).isdisjoint(others)
+        last = next(iter(others[::-1] if training else others), None)
+        after = "trained" if "trained" in others else last
         return cls(
             next(
                 (name for name in ("warm start", "untrained") if name in others and name != after),

@@ -45,12 +45,14 @@ def means(entries: Iterable[Mapping[str, Any]], metric: str) -> list[float]:
 
 
 def in_order(doctors: Iterable[str], anchors: Sequence[str]) -> list[str]:
-    """The lowest anchor, the policies from untrained to trained, others, the higher anchors.
+    """The lowest anchor, the policies from untrained to trained, the higher anchors.
 
-    `anchors` stand from the lowest to the highest.
+    `anchors` stand from the lowest to the highest. A stage with a name of its own ("stage 1")
+    stands before "trained", where `doctors` has it among the others.
     """
     floor, ceiling = anchors[:1], anchors[1:]
-    place = {name: number for number, name in enumerate((*floor, *STAGES, "", *ceiling))}
+    ranked = (*floor, *STAGES[:-1], "", STAGES[-1], *ceiling)
+    place = {name: number for number, name in enumerate(ranked)}
     return sorted(doctors, key=lambda doctor: place.get(doctor, place[""]))
 
 
