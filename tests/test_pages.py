@@ -496,7 +496,7 @@ def test_chinese_names_are_text_and_no_warnings(
         for index in range(6):
             record = example_run.record(index, doctor, 0, 0)
             case = replace(
-                record.episode.case, category="消化系统疾病（急性胰腺炎）" * (1 + index % 2)
+                record.episode.case, category="消化系统疾病（急性胰腺炎）" * (1 + 2 * (index % 2))
             )
             run.write([replace(record, episode=replace(record.episode, case=case))])
     for step in (1, 2, 3):
@@ -507,7 +507,7 @@ def test_chinese_names_are_text_and_no_warnings(
     assert not caplog.records
     svg = " ".join(re.findall(r"<text.*?</text>", text, re.DOTALL))
     assert "消化系统疾病（急性胰腺炎） (3)" in svg
-    assert re.search(r"消化系统疾病（急性胰腺炎）消…? ?…", svg), (
+    assert re.search(r"系统疾病（急性胰腺炎）消化系… \(3\)", svg), (
         "what is too long is cut, and says so"
     )
     assert "DejaVu" not in svg, "the letters are those of the reader's fonts"

@@ -8,7 +8,9 @@ from itertools import count
 from typing import Any
 
 from matplotlib.axes import Axes
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
+from rich.console import Console
+from rich.text import Text
 
 from workup.core.statistics import Estimate
 from workup.report.curves import WIDE, Curve
@@ -32,7 +34,7 @@ from workup.report.tables import Categories, Ends
 Look = tuple[dict[str, Any], Key]  # for matplotlib, and for the legend
 Looks = Mapping[str, Look]  # by doctor
 MOST = 25  # categories drawn
-LONGEST = 30  # columns of a terminal that a category's name may take; a Chinese character takes two
+LONGEST = 30  # columns of a line of a category's name; a Chinese character takes two
 LANDMARKS = (
     ("X", "✖"),
     ("*", "★"),
@@ -66,21 +68,25 @@ def by_category(found: Categories, looks: Looks) -> Drawing | None:
         row_points(
             ax, [row + shift for row in range(len(groups))], estimates[:MOST], looks[doctor][0]
         )
-    names: list[str] = []
-    for name, size in groups:
-        cut = set_cell_size(name, LONGEST - 1).rstrip() + "…"
-        names.append(f"{name if cell_len(name) <= LONGEST else cut} ({size:,})")
-    rowed(ax, names)
+    rowed(ax, [f"{written(name)} ({size:,})" for name, size in groups])
     ax.set_xlim(-0.02, 1.02)
     ax.set_xlabel("accuracy")
     return Drawing("Accuracy by disease category", [ax], [looks[doctor][1] for doctor in doctors])
+
+
+def written(name: str) -> str:
+    """A row's name in at most two lines of at most `LONGEST` columns; what is longer is cut."""
+    lines = [line.plain.rstrip() for line in Text(name).wrap(Console(), LONGEST)]
+    if len(lines) > 2:
+        lines[1:] = [set_cell_size(lines[1], LONGEST - 1).rstrip() + "…"]
+    return "\n".join(lines)
 
 
 @figure
 def against_accuracy(
     doctors: Mapping[str, Mapping[str, Estimate]], looks: Looks, curve: Curve
 ) -> Drawing | None:
-    """Coverage, noise and critical share against accuracy (CRAFT Fig. 2).
+    """Coverage, noise and critical share against accuracy (CRAFT Fig. 2), as far as they are known.
 
     Every doctor is a point with its intervals; the training of `curve` is a path.
     """
@@ -92,6 +98,8 @@ def against_accuracy(
             for doctor, metrics in doctors.items()
             if all(m in metrics and math.isfinite(metrics[m].mean) for m in ("accuracy", name))
         }
+        if not known:
+            continue  # nobody has it: an empty panel would tell nothing
         drawn |= known.keys()
         ax = panel(f"Accuracy against {name}", 2.5)
         _path(ax, curve, name)
@@ -112,15 +120,13 @@ def against_accuracy(
         tidy(ax)
         ax.margins(0.08, 0.1)
         panels.append(ax)
+    if not panels:
+        return None
     low, high = (end(ax.get_ylim()[side] for ax in panels) for side, end in enumerate((min, max)))
     for ax in panels:
         ax.set_ylim(low, high)
     keys = [looks[doctor][1] for doctor in doctors if doctor in drawn]
-    return (
-        Drawing("Accuracy against coverage, noise and critical share", panels, keys)
-        if drawn
-        else None
-    )
+    return Drawing("Accuracy against coverage, noise and critical share", panels, keys)
 
 
 def looks(doctors: Sequence[str], ends: Ends) -> Looks:
