@@ -16,7 +16,7 @@ from rich.console import Console
 from workup.report import build, dynamics
 from workup.report.compare import compare
 from workup.report.curves import Curve
-from workup.report.dynamics import late, line, pearson, together, trend
+from workup.report.dynamics import late, line, pearson, plain, together, trend
 from workup.runs import Run
 
 pytestmark = pytest.mark.drawn
@@ -91,6 +91,17 @@ def test_what_is_undefined_is_nan() -> None:
     )
     assert math.isnan(trend("x", [1.0, -1.0, 1.0, 0.0, 0.0]).cv)
     assert math.isnan(together("a", "b", [None, 1.0], [1.0, None], 3).r)
+
+
+def test_rounding_is_no_change() -> None:
+    steps = np.arange(5.0)
+    rounded = np.array([0.3, 0.1 + 0.2, 0.3, 0.1 + 0.2, 0.1 + 0.2])
+    assert np.ptp(rounded) > 0
+    slope, r2 = line(steps, rounded)
+    assert slope == 0
+    assert math.isnan(r2)
+    assert math.isnan(pearson(steps, rounded))
+    assert [plain(value) for value in (1e-18, -1e-17, 1e-9, -0.25)] == ["0", "0", "1e−09", "−0.25"]
 
 
 def test_smoothing_is_a_moving_mean_of_both() -> None:

@@ -5,11 +5,13 @@ Nothing breaks out of its place.
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib import resources
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +22,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib import rc_context, rcParamsDefault
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
 from workup.core.case import Case, Fact, Truth
@@ -34,11 +38,12 @@ from workup.core.episode import (
     Turn,
 )
 from workup.core.errors import UserError
+from workup.core.statistics import Estimate
 from workup.metrics.measures import measure
-from workup.report import build, compare
-from workup.report.curves import Curve, apart
+from workup.report import build, compare, curves, outcomes
+from workup.report.curves import Curve, apart, learning, updates_until
 from workup.report.live import PlainLive
-from workup.report.plotting import smooth, thin
+from workup.report.plotting import STYLE, smooth, thin
 from workup.report.tables import Ends, signed
 from workup.report.transcripts import groups, side
 from workup.runs import Outcome, Record, Run, warnings
@@ -714,9 +719,133 @@ def test_who_is_compared() -> None:
     assert of("untrained", "trained", "hybrid") == Ends("untrained", "trained", exact)
     assert of("warm start") == Ends(None, "warm start", exact)
     assert of("untrained", "sft") == Ends("untrained", "sft", exact)
+    assert of("warm start", "stage 1", "stage 2") == Ends("warm start", "stage 2", exact)
     several = of("random doctor", "m", "m, bayes concludes", "bayes, oracle context")
     assert several == Ends(None, "m", exact)
     assert of("greedy information") == Ends(None, None, exact)
+
+
+def test_an_evaluation_stands_behind_the_steps_before_it() -> None:
+    rewarded = [{"stage": stage, "reward": 1.0} for stage in ("1", "1", "2", "2", "2")]
+    lines = [{"stage": "warm start", "loss": 1.0}, *rewarded]
+    doctors = ("untrained", "warm start", "1", "trained")
+    assert [updates_until(lines, doctor) for doctor in doctors] == [0, 0, 2, 5]
+
+
+def stopped(path: Path, *stages: str) -> Page:
+    """The report of a run whose last of `stages` was never evaluated."""
+    run = empty(path, method="craft")
+    for name in ("warm start", *stages):
+        for step in (1, 2, 3):
+            reward = {} if name == "warm start" else {"reward": step / 10, "accuracy": 0.5}
+            run.log({"stage": name, "step": step, **reward})
+    for doctor in ("warm start", *stages[:-1]):
+        rows = [example_run.record(index, "warm start", 0, 0) for index in range(12)]
+        run.write(replace(row, doctor=doctor, stage=doctor, step=3) for row in rows)
+    return Page(build(run))
+
+
+@pytest.mark.parametrize(
+    ("stages", "of", "who"), [(("grpo",), "", "warm start"), (("1", "2"), " of 2", "1")]
+)
+def test_a_run_that_stopped_before_its_last_evaluation_says_so(
+    stages: tuple[str, ...], of: str, who: str, tmp_path: Path
+) -> None:
+    page = stopped(tmp_path / "run", *stages)
+    told = f"Reinforcement stopped at update 3{of} without an evaluation."
+    assert page.text.count(f"{told} The last evaluation is that of “{who}”") == 2
+
+
+def test_a_run_that_came_to_its_end_did_not_stop(page: Page) -> None:
+    assert "Reinforcement stopped" not in page.text
+
+
+def test_rewards_of_several_stages_are_not_one_line(tmp_path: Path) -> None:
+    lines = [{"stage": stage, "reward": k, "accuracy": k} for stage in "ab" for k in (0.1, 0.2)]
+    assert Curve("", lines).spans == [(0, 2), (2, 4)]
+    with rc_context({**rcParamsDefault, **STYLE}):
+        made = learning.__wrapped__(Curve("", lines), {}, Ends(None, None))  # type: ignore[attr-defined]
+    reward, accuracy = ([list(line.get_xdata()) for line in ax.lines] for ax in made.panels)
+    assert reward[:2] == [[1, 2], [3, 4]]
+    assert accuracy[0] == [1, 2, 3, 4]
+    told = "compare rewards within a stage alone"
+    assert told in stopped(tmp_path / "two", "1", "2").text
+    assert told not in stopped(tmp_path / "one", "1").text
+
+
+def test_names_beside_one_line_stand_apart_within_the_panel() -> None:
+    doctors = ("random doctor", "told information", "greedy information", "full information", "x")
+    curve = Curve("", [{"stage": "a", "accuracy": k / 9} for k in range(9)])
+    levels = {doctor: {"accuracy": Estimate.exact(1.0)} for doctor in doctors}
+    with rc_context({**rcParamsDefault, **STYLE}):
+        made = learning.__wrapped__(curve, levels, Ends(None, None, doctors))  # type: ignore[attr-defined]
+        (ax,) = made.panels
+        canvas = FigureCanvasAgg(ax.figure)
+        canvas.draw()
+        boxes = [text.get_window_extent(canvas.get_renderer()) for text in ax.texts]
+    boxes.sort(key=lambda box: box.y0)
+    assert len(boxes) == len(doctors)
+    assert all(above.y0 - below.y1 > 2 for below, above in pairwise(boxes))
+    inside = ax.get_window_extent()
+    assert all(inside.y0 < (box.y0 + box.y1) / 2 < inside.y1 for box in boxes)
+
+
+def test_parts_of_a_reward_look_different() -> None:
+    parts = {f"part {k}": 0.1 for k in range(9)}
+    lines = [{"stage": "a", "reward": 0.9, "parts": parts}] * 3
+    for additive in (True, False):
+        page = curves.parts(Curve("", lines), additive)
+        keys = re.findall(r'<b style="color:(.*?)">(.*?)</b>part', page)
+        assert len({*keys}) == len(keys) == len(parts)
+    assert page.count("stroke-dasharray") > 0
+
+
+def test_what_is_left_of_rounding_is_0() -> None:
+    lines = [{"kl": value} for value in (1e-18, -3e-17, None, 1e-9, 0.25)]
+    assert Curve("", lines).values("kl") == [0.0, 0.0, None, 1e-9, 0.25]
+
+
+def test_a_figure_that_nobody_has_gets_no_panel() -> None:
+    known = {"accuracy": Estimate.exact(0.5), "coverage": Estimate.exact(0.5)}
+    doctors = {"a": {**known, "noise": Estimate(math.nan, math.nan, math.nan, 0)}, "b": known}
+    looks = outcomes.looks(list(doctors), Ends(None, None))
+    page = outcomes.against_accuracy(doctors, looks, Curve("", []))
+    assert re.findall('Accuracy against ([a-z]+)"', page) == ["coverage"]
+    nothing = {"a": {"accuracy": Estimate.exact(0.5)}}
+    assert outcomes.against_accuracy(nothing, looks, Curve("", [])) == ""
+
+
+def test_long_names_of_diseases_take_two_lines() -> None:
+    long = "Acute COPD exacerbation / infection"
+    assert outcomes.written(long) == "Acute COPD exacerbation /\ninfection"
+    assert outcomes.written("gout") == "gout"
+    cut = outcomes.written("so " * 40).split("\n")
+    assert len(cut) == 2
+    assert cut[1].endswith("…")
+    assert all(len(line) <= outcomes.LONGEST for line in cut)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_small_letters_have_contrast(scheme: str) -> None:
+    """4.5:1 at least, as WCAG 2 asks of small letters."""
+    style = resources.files("workup.report").joinpath("templates/style.css").read_text("utf-8")
+    blocks = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
+    colours = dict(re.findall(r"--([\w-]+): (#\w{6}|var\(--\w+\));", blocks[0]))
+    if scheme == "dark":
+        colours |= dict(re.findall(r"--([\w-]+): (#\w{6}|var\(--\w+\));", blocks[1]))
+    pairs = [(f"w{k}", f"w{k}-soft") for k in range(4)]
+    pairs += [(name, "paper") for name in ("good", "bad", "muted")]
+    for letters, ground in pairs:
+        text = colours[letters]
+        text = colours[text[6:-1]] if text.startswith("var") else text
+        one, other = sorted(map(luminance, (text, colours[ground])))
+        assert (other + 0.05) / (one + 0.05) >= 4.5, (letters, ground)
 
 
 def test_stage_borders_are_where_stages_change() -> None:

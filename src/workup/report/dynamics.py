@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from workup.core.statistics import ROUNDING
 from workup.metrics.known import metric
-from workup.report.curves import HEIGHT, Curve
+from workup.report.curves import HEIGHT, NOISE, Curve
 from workup.report.plotting import COLOURS, Drawing, Floats, figure, panel, smooth, thin, tidy
 from workup.report.sheets import Sheet
 from workup.runs.words import DASH
@@ -103,21 +104,28 @@ def together(
 
 def pearson(x: Floats, y: Floats) -> float:
     """r ∈ [−1, 1]; NaN for fewer than two steps or a constant."""
-    if len(x) < 2 or not np.ptp(x) or not np.ptp(y):
+    if len(x) < 2 or constant(x) or constant(y):
         return math.nan
     from scipy.stats import pearsonr  # takes half a second to load
 
     return float(pearsonr(x, y).statistic)
 
 
+def constant(values: Floats) -> bool:
+    """Whether the values are equal but for their rounding."""
+    return float(np.ptp(values)) <= ROUNDING * float(np.abs(values).max())
+
+
 def line(x: Floats, y: Floats) -> tuple[float, float]:
     """(slope, R²) of the least-squares line; NaN below two steps; R² is NaN for a constant too."""
     if len(x) < 2:
         return math.nan, math.nan
+    if constant(y):
+        return 0.0, math.nan
     from scipy.stats import linregress
 
     found = linregress(x, y)
-    return float(found.slope), float(found.rvalue) ** 2 if np.ptp(y) else math.nan
+    return float(found.slope), float(found.rvalue) ** 2
 
 
 def late(values: Floats) -> Floats:
@@ -215,8 +223,10 @@ def compared(curve: Curve) -> list[str]:
 
 
 def plain(value: float) -> str:
-    """Three significant digits; a dash for what is undefined."""
-    return DASH if math.isnan(value) else f"{value:.3g}".replace("-", "−")
+    """Three significant digits; a dash for what is undefined, 0 for what is left of rounding."""
+    if math.isnan(value):
+        return DASH
+    return "0" if abs(value) < NOISE else f"{value:.3g}".replace("-", "−")
 
 
 @figure
