@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,19 @@ def test_no_list_is_longer_than_there_are_diseases() -> None:
     found = earned(small, 2, (1.0,), 0, lambda: None)
     assert found.lengths == list(range(1, len(small.diagnoses) + 1)) != list(LENGTHS)
     assert [row[1] for row in found.sections()[1].sheets[0].rows] == ["1", "2", "3", "5"] * 2
+
+
+def test_every_line_is_in_the_legend_with_its_own_look() -> None:
+    small = open_source("clinic:xs")
+    reward, _ = earned(small, 2, (0.5, 1.0), 0, lambda: None).sections()
+    assert reward.figure is not None
+    page = str(reward.figure())
+    keys = re.findall(r'<b style="color:(.*?)">(.*?)</b>(.*?)</span>', page)
+    assert [name for *_, name in keys] == [
+        *(f"|D| = {length}" for length in (1, 3, 5, 10)),
+        *("τ = 0.5", "τ = 1"),
+    ]
+    assert len({(colour, symbol) for colour, symbol, _ in keys}) == len(keys)
 
 
 def test_the_command_writes_numbers_and_a_page() -> None:

@@ -42,8 +42,9 @@ def curves(
 ) -> Drawing | None:
     """A panel per title: every series is a line through its means, with whiskers.
 
-    `log` is for the horizontal axis. A panel ends where `ends` says. Of the others, one whose
-    values span more than a factor of ten is logarithmic, and the rest begin at 0.
+    A series looks the same in all panels, and the legend has the series of all of them. `log` is
+    for the horizontal axis. A panel ends where `ends` says. Of the others, one whose values span
+    more than a factor of ten is logarithmic, and the rest begin at 0.
     """
     shown = {
         title: series
@@ -52,19 +53,19 @@ def curves(
     }
     if not shown:
         return None
-    drawn = []
+    drawn, names = [], numbered(shown.values())
     for title, series in shown.items():
         ax = panel(title, HEIGHT)
         ax.set_xlabel(x)
-        for number, through in enumerate(series.values()):
-            _line(ax, [(at, found) for at, found in through if isfinite(found.mean)], number)
+        for name, through in series.items():
+            _line(ax, [(at, found) for at, found in through if isfinite(found.mean)], names[name])
         every = [
             point for through in series.values() for point in through if isfinite(point[1].mean)
         ]
         _across(ax, sorted({at for at, _ in every}), log)
         _upright(ax, [found.mean for _, found in every], ends.get(title))
         drawn.append(ax)
-    return Drawing(label, drawn, _keys(next(iter(shown.values()))))
+    return Drawing(label, drawn, _keys(names))
 
 
 def _across(ax: Axes, places: Sequence[float], log: bool) -> None:
@@ -147,14 +148,14 @@ def rows(
     if not names or not panels:
         return None
     count = max(len(series) for series in panels.values())
-    drawn = []
+    drawn, looks = [], numbered(panels.values())
     for title, series in panels.items():
         ax = panel(title, 0.5 + len(names) * (0.2 + 0.14 * count))
-        for number, found in enumerate(series.values()):
+        for number, (name, found) in enumerate(series.items()):
             shift = 0.5 * ((number + 0.5) / len(series) - 0.5)
             known = {row + shift: each for row, each in enumerate(found) if each}
             known = {at: each for at, each in known.items() if isfinite(each.mean)}
-            row_points(ax, list(known), list(known.values()), points(number))
+            row_points(ax, list(known), list(known.values()), points(looks[name]))
         rowed(ax, names)
         if title in ends:
             ax.set_xlim(*_wide(ends[title]))
@@ -162,12 +163,16 @@ def rows(
             ax.axvline(0, color=COLOURS["muted"], linewidth=0.8)
         ax.locator_params(axis="x", nbins=5)
         drawn.append(ax)
-    return Drawing(
-        label, drawn, _keys(next(series for series in panels.values() if len(series) == count))
-    )
+    return Drawing(label, drawn, _keys(looks))
 
 
-def _keys(series: Iterable[str]) -> list[Key]:
+def numbered(panels: Iterable[Iterable[str]]) -> dict[str, int]:
+    """The series of all panels, each with the number of its look."""
+    names = dict.fromkeys(name for series in panels for name in series)
+    return {name: number for number, name in enumerate(names)}
+
+
+def _keys(looks: Mapping[str, int]) -> list[Key]:
     """The legend of the series; empty for a single one."""
-    keys = [points_key(name, number) for number, name in enumerate(series)]
+    keys = [points_key(name, number) for name, number in looks.items()]
     return keys if len(keys) > 1 else []
