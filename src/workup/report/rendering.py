@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from workup.report.meanings import explained
 
@@ -31,8 +32,17 @@ def environment(*packages: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["explained"] = explained
+    made.filters |= {"explained": explained, "coded": coded}
     return made
+
+
+def coded(text: str) -> Markup:
+    """A text as HTML: what stands between backquotes is code.
+
+    >>> coded("see `workup play` <1>")
+    Markup('see <code>workup play</code> &lt;1&gt;')
+    """
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 @cache

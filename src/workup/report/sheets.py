@@ -24,7 +24,7 @@ class Sheet:
 
     The first `words` columns (at least one) name the row, the others are figures. `styles` gives
     the rich style of a row by its number. A column in `joined` stands beside the one before it, if
-    a table holds both.
+    a table holds both. What stands in a column of `typed` is a command; it looks so on a page.
     """
 
     headings: Sequence[str]
@@ -34,6 +34,7 @@ class Sheet:
     words: int = 1
     styles: Mapping[int, str] = field(default_factory=dict)
     joined: frozenset[int] = frozenset()
+    typed: frozenset[int] = frozenset()
 
     def show(self, console: Console) -> None:
         """Prints the first of three layouts that fits the console.

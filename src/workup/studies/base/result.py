@@ -37,12 +37,16 @@ QUOTED = 5  # reasons of failures, the commonest first
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Tables with the figure that is drawn from them; `figure` draws it when the page is made."""
+    """Tables with the figure that is drawn from them; `figure` draws it when the page is made.
+
+    `about` is a paragraph below the heading.
+    """
 
     heading: str
     sheets: Sequence[Sheet]
     figure: Callable[[], Markup | None] | None = None
     caption: str = ""
+    about: str = ""
 
 
 @dataclass(frozen=True)
