@@ -26,7 +26,7 @@ from workup.runs.rising import Learning
 from workup.studies.claims import Claim, Headroom, checks
 from workup.studies.claims.decided import ClaimFinding, Ended, Untried, finding
 from workup.studies.claims.figures import figure
-from workup.studies.claims.page import ClaimVerdicts, towards
+from workup.studies.claims.page import ClaimVerdicts, forest, side_text, towards
 
 PATIENTS = [f"p{k}" for k in range(200)]
 
@@ -176,7 +176,37 @@ def test_only_runs_that_can_tell_count_as_rising() -> None:
     arms = page.as_json()["setups"]["s"]["arms"]
     assert (arms["a"]["rising"], arms["b"]["rising"]) == (1, None)
     untold = finding(claim(better="b", than=0.5), every)
-    assert "–" in verdicts(untold).tables()[0].rows[0]
+    assert "still rising" in page.tables()[0].headings
+    assert "still rising" not in verdicts(untold).tables()[0].headings, "a column of dashes"
+
+
+def test_a_claim_of_two_differences_has_brackets() -> None:
+    double = claim(better="crit-m - base-m", than="crit - base")
+    assert side_text(double) == "accuracy: (`crit-m` − `base-m`) − (`crit` − `base`)"
+    assert side_text(claim(than=0.5)) == "accuracy: `a` − 0.5"
+
+
+def test_claims_of_ours_are_counted_beside_the_papers() -> None:
+    one, other = finding(claim(), runs(0.9, 0.2)), finding(claim(id="two"), runs(0.2, 0.9))
+    mine = [replace(each, claim=claim(id="mine", ours=True)) for each in (one, other, other)]
+    page = verdicts(one, *mine)
+    assert page.counts == {"held": 1}
+    assert page.facts == {"held": "1 and 1 of ours", "refuted": "2 of ours"}
+
+
+def test_the_page_of_claims_tells_set_ups_keys_and_commands(tmp_path: Path) -> None:
+    every = runs(0.9, 0.2)
+    found = finding(claim(reported=0.1), every)
+    about, typed = {"two-lists": "About `a` & b"}, {"two-lists": {"a": "workup train a --out x"}}
+    page = ClaimVerdicts("Toy", "tiny", [found], {"two-lists": every}, about, typed)
+    text = page.write(tmp_path, "claims", "What holds?").read_text()
+    assert "<h2>Set-up: two lists</h2>" in text
+    assert "<p>About <code>a</code> &amp; b</p>" in text
+    assert "<code>workup train a --out x</code>" in text
+    assert "accuracy: <code>a</code> − <code>b</code>" in text
+    assert all(f"</b>{key}</span>" in text for key in ("held", "in the paper", "the margin"))
+    unreported = forest([finding(claim(), every)])
+    assert "in the paper" not in unreported
 
 
 def test_an_arms_figures_say_how_it_learned() -> None:

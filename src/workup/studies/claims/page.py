@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,7 +31,7 @@ from workup.report.sheets import Sheet
 from workup.report.tables import chance, gap_text, signed
 from workup.runs.words import DASH, duration, number
 from workup.studies.base.result import Result, Section
-from workup.studies.claims import AREA, TRAINED, Claim, ScaleName
+from workup.studies.claims import AREA, LESS, TRAINED, Claim, ScaleName
 from workup.studies.claims.decided import FEWEST, OWN, ClaimFinding, Ended, counted
 from workup.studies.claims.figures import FIGURES
 
@@ -70,8 +71,11 @@ class ClaimVerdicts(Result):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """How many claims got which verdict."""
-        return {name: str(count) for name, count in self.counts.items()}
+        """How many claims got which verdict: the paper's, and ours beside them."""
+        told = {name: [str(count)] for name, count in self.counts.items()}
+        for name, count in self._counted(ours=True).items():
+            told.setdefault(name, []).append(f"{count} of ours")
+        return {name: " and ".join(counts) for name, counts in told.items()}
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -79,21 +83,21 @@ class ClaimVerdicts(Result):
 
         Ours are not counted.
         """
-        found: dict[str, int] = {}
-        for each in self.findings:
-            if each.claim.ours:
-                continue
-            key = each.verdict.partition(",")[0]
-            found[key] = found.get(key, 0) + 1
-        return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+        return self._counted(ours=False)
+
+    def _counted(self, *, ours: bool) -> dict[str, int]:
+        """The verdicts on our claims or on the paper's, the commonest first."""
+        told = (each.verdict for each in self.findings if each.claim.ours == ours)
+        return dict(Counter(verdict.partition(",")[0] for verdict in told).most_common())
 
     def sections(self) -> Sequence[Section]:
         shown = [Section("Claims", self.tables(), lambda: forest(self.findings), CAPTION)]
         for name, runs in self.runs.items():
             if runs:
                 sheets = [levels(runs), commands(self.commands[name])]
-                heading = f"{name}: {self.about[name]}"
-                shown.append(Section(heading, sheets, partial(learned, runs)))
+                heading = f"Set-up: {name.replace('-', ' ')}"
+                about = self.about[name]
+                shown.append(Section(heading, sheets, partial(learned, runs), about=about))
         return shown
 
     def show(self, console: Console) -> None:
@@ -174,8 +178,8 @@ def held_by_chance(enough: int) -> str:
 CAPTION = (
     "The difference that a claim is about, in the direction in which the paper expects it to be "
     "above 0, with its 95 % interval over patients and seeds (of whole runs: over seeds). The band "
-    "is the margin, below which a difference is called small. A diamond is what the paper reports, "
-    "if its measure is ours."
+    "between dotted lines is the margin, below which a difference is called small. A diamond is "
+    "what the paper reports, if its measure is ours."
 )
 
 
@@ -186,7 +190,7 @@ def row(found: ClaimFinding) -> dict[str, Any]:
     return {
         **claim,
         "place": source(found.claim),
-        "compared": side_text(found.claim),
+        "compared": side_text(found.claim).replace("`", ""),
         "written_as": found.claim.written_as,
         "expected": towards(found.claim),
         "verdict": found.verdict,
@@ -229,7 +233,20 @@ def decided(found: Sequence[ClaimFinding]) -> Sheet:
         "Detectable: the true difference that these seeds and patients find with power .8. "
         f"Adjusted p: Benjamini and Hochberg, over these claims. Both from {FEWEST} seeds on."
     )
-    return Sheet(headings, rows, "Verdicts", note, words=2)
+    return filled(Sheet(headings, rows, "Verdicts", note, words=2))
+
+
+def filled(sheet: Sheet) -> Sheet:
+    """A table without the columns of figures that hold nothing but dashes."""
+    kept = [
+        place
+        for place in range(len(sheet.headings))
+        if place < sheet.words or any(row[place] != DASH for row in sheet.rows)
+    ]
+    headings = [sheet.headings[place] for place in kept]
+    return replace(
+        sheet, headings=headings, rows=[[row[place] for place in kept] for row in sheet.rows]
+    )
 
 
 def undecidable(found: Sequence[ClaimFinding]) -> Sheet:
@@ -264,14 +281,20 @@ def towards(claim: Claim) -> float | None:
 
 
 def side_text(claim: Claim) -> str:
-    """ "exact reader: crit − recall" """
+    """ "exact reader: `crit` − `recall`", "accuracy: (`a` − `b`) − (`c` − `d`)" """
     if claim.cannot:
         return DASH
     title = TITLES[claim.of_run].format(metric(claim.measure).title)
     other = f" ({metric(claim.than_measure).title})" if claim.than_measure else ""
     where = f" of {claim.where}" if claim.where else ""
-    than = claim.than if isinstance(claim.than, str) else f"{claim.than:g}"
-    return f"{title}{where}: {claim.better} − {than}{other}"
+    sides = []
+    for side in (claim.better, claim.than):
+        if isinstance(side, str):
+            arms = " − ".join(f"`{arm.strip()}`" for arm in side.split(LESS, 1))
+            sides.append(f"({arms})" if LESS in side else arms)
+        else:
+            sides.append(f"{side:g}")
+    return f"{title}{where}: {' − '.join(sides)}{other}"
 
 
 def rising(found: ClaimFinding) -> tuple[int, int]:
@@ -331,7 +354,7 @@ def levels(runs: Sequence[Ended]) -> Sheet:
             )
         )
     titles = [metric(name).title for name in OWN]
-    return Sheet(["arm", *titles, EACH, "still rising", "a run"], rows, "Arms")
+    return filled(Sheet(["arm", *titles, EACH, "still rising", "a run"], rows, "Arms"))
 
 
 def each_seed(by_seed: Mapping[str, Mapping[str, float]]) -> str:
@@ -342,7 +365,8 @@ def each_seed(by_seed: Mapping[str, Mapping[str, float]]) -> str:
 
 def commands(typed: Mapping[str, str]) -> Sheet:
     """What is typed for each arm, with its first seed."""
-    return Sheet(("arm", "command"), [*typed.items()], "Commands", words=2)
+    rows = [*typed.items()]
+    return Sheet(("arm", "command"), rows, "Commands", words=2, typed=frozenset({1}))
 
 
 @figure
@@ -353,6 +377,8 @@ def forest(found: Sequence[ClaimFinding]) -> Drawing | None:
         return None
     ax = panel("Differences, in margins", TALL + ROW * len(have), WIDE)
     ax.axvspan(-1, 1, color=COLOURS["grid"], linewidth=0)
+    for edge in (-1, 1):  # the band alone is hard to see where differences are many margins
+        ax.axvline(edge, color=COLOURS["muted"], linewidth=0.7, linestyle=":")
     ax.axvline(0, color=COLOURS["muted"], linewidth=0.8)
     for place, each in enumerate(have):
         claim, gap = each.claim, each.difference
@@ -365,7 +391,10 @@ def forest(found: Sequence[ClaimFinding]) -> Drawing | None:
             ax.plot(each.target / claim.margin, place, "D", color=COLOURS["ink"], ms=3.5)
     rowed(ax, [each.claim.id for each in have])
     ax.locator_params(axis="x", nbins=5)
-    return Drawing("Claims", [ax], [Key(name, COLOURS[look], "●") for look, name in LOOKS.items()])
+    keys = [Key(name, COLOURS[look], "●") for look, name in LOOKS.items()]
+    if any(towards(each.claim) is not None for each in have):
+        keys.append(Key("in the paper", COLOURS["ink"], "◆"))
+    return Drawing("Claims", [ax], [*keys, Key("the margin", COLOURS["muted"], "┊")])
 
 
 LOOKS = {"s2": "held", "s1": "refuted", "muted": "no direction"}
