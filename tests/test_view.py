@@ -399,6 +399,8 @@ def test_the_runs_page_and_a_run(client: httpx2.Client, records: Mapping[str, Re
     assert "stopped" in text
     assert "30 of 30" in text
     assert text.count("<polyline") >= 10
+    assert text.count(">last step <b>") == text.count('<figure class="curve">') > 0
+    assert "The bold figure is that of the last step alone." in text
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,10 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One metric over the steps: the points of its lines, and what its axes say."""
+    """One metric over the steps: the points of its lines, and what its axes say.
+
+    `last` is the value of the last step that has one, not smoothed.
+    """
 
     title: str
     raw: str
