@@ -506,9 +506,20 @@ def test_turns_that_could_not_be_read_are_told_beside_the_accuracy(
 
 def test_what_was_not_measured_warns_of_nothing() -> None:
     undefined = {"mean": None, "low": None, "high": None, "n": 0, "missing": 4}
-    entries = {"a": {}, "b": {"malformed": undefined}, "c": {"malformed": {"mean": 0.5}}}
+    entries = {"a": {}, "b": {"malformed": undefined}, "c": {"malformed": {"mean": 0.5, "n": 9}}}
     assert warnings.lines(entries) == []
-    assert len(warnings.lines({**entries, "d": {"malformed": {"mean": 0.51}}})) == 1
+    assert len(warnings.lines({**entries, "d": {"malformed": {"mean": 0.51, "n": 9}}})) == 1
+
+
+@pytest.mark.parametrize("name", ["malformed", "not_understood"])
+def test_a_single_question_is_no_reason_to_warn(name: str) -> None:
+    def told(episodes: int) -> list[str]:
+        return warnings.lines({"a": {name: {"mean": 1.0, "n": episodes}}})
+
+    assert told(1) == told(2) == []
+    ((line),) = told(3)
+    assert line.startswith("a: 100 % of its ")
+    assert line.endswith("; 3 episodes")
 
 
 # ---- comparing runs

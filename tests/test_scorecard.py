@@ -420,7 +420,8 @@ def test_what_a_question_told_is_the_sum_of_what_its_answers_told() -> None:
 
 
 def test_warnings_that_differ_in_who_and_share_are_one() -> None:
-    lines = ["a on x: 60 % of its turns", "a on y: 70 % of its turns", "b on x: 61 % of other"]
+    lines = ["a on x: 60 % of its turns; 8 episodes", "a on y: 70 % of its turns; 1,009 episodes"]
+    lines.append("b on x: 61 % of other; 8 episodes")
     lines.append("c on y: 3 of 9 episodes failed")
     assert scorecard.grouped(lines) == [
         "a on x, 60 %; a on y, 70 % of its turns",

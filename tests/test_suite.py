@@ -334,13 +334,13 @@ def test_the_page_links_to_reports_and_holds_no_case(folder: Path) -> None:
 def test_warnings_name_the_benchmark(folder: Path) -> None:
     summary = Run.open(folder / "single").summary
     ((label, entry),) = [each for each in summary["doctors"].items() if "one" in each[0]]
-    entry["benchmarks"]["larger"]["malformed"]["mean"] = 0.9
+    entry["benchmarks"]["larger"]["malformed"] |= {"mean": 0.9, "n": 40}
     stream = StringIO()
     print_result(summary, Console(file=stream, width=200))
     caveat = known.metric("malformed").caveat
     assert caveat is not None
     assert [line for line in stream.getvalue().splitlines() if "could not be read" in line] == [
-        f"{label} on larger: {caveat.text.format(share='90 %')}"
+        f"{label} on larger: {caveat.text.format(share='90 %')}; 40 episodes"
     ]
 
 

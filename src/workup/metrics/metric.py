@@ -35,11 +35,13 @@ TABLES = Where.TERMINAL | PAGED
 class Caveat:
     """A line that stands below a table where a doctor's mean is above `above`.
 
-    `text` follows the doctor's name; {share} in it is the mean of a share, as "97 %".
+    `text` follows the doctor's name; {share} in it is the mean of a share, as "97 %". There is none
+    where fewer than `fewest` episodes have the metric: a single question is no reason to warn.
     """
 
     above: float
     text: str
+    fewest: int = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ figure has its interval, and leads to the report with its episodes.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -486,11 +487,14 @@ def build(run: Run, *, transcripts: bool = False) -> Path:
 
 
 def grouped(warnings: Sequence[str]) -> list[str]:
-    """The warnings "WHO: SHARE % of …", those that differ in who and share alone as one."""
+    """The warnings "WHO: SHARE % of …; N episodes", without N.
+
+    Those that differ in who and share alone are one.
+    """
     found: dict[str, list[str]] = {}
     for line in warnings:
         who, _, said = line.partition(": ")
-        number, percent, rest = said.partition(" % ")
+        number, percent, rest = re.sub(r"; [\d,]+ episodes$", "", said).partition(" % ")
         found.setdefault(rest, []).append(f"{who}, {number}{percent}".rstrip())
     return [f"{'; '.join(each)} {rest}".rstrip() for rest, each in found.items()]
 

@@ -16,7 +16,8 @@ from workup.metrics.known import metric
 def lines(doctors: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The warnings about these doctors, doctor by doctor; first of episodes that failed.
 
-    `doctors` are entries as in summary.json. A metric that was not measured warns of nothing.
+    `doctors` are entries as in summary.json. A metric that was not measured, or in too few
+    episodes, warns of nothing. A line ends with the number of the episodes that have the metric.
     """
     found = []
     for doctor, entry in doctors.items():
@@ -30,7 +31,8 @@ def lines(doctors: Mapping[str, Mapping[str, Any]]) -> list[str]:
             caveat, figure = metric(name).caveat, entry[name]
             if caveat is None or not isinstance(figure, Mapping):
                 continue
-            if figure["mean"] is not None and figure["mean"] > caveat.above:
-                share = f"{100 * figure['mean']:.0f} %"
-                found.append(f"{doctor}: {caveat.text.format(share=share)}")
+            mean, count = figure["mean"], figure["n"]
+            if mean is not None and mean > caveat.above and count >= caveat.fewest:
+                text = caveat.text.format(share=f"{100 * mean:.0f} %")
+                found.append(f"{doctor}: {text}; {count:,} episodes")
     return found
