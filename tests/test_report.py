@@ -782,6 +782,9 @@ def test_rewards_of_several_stages_are_not_one_line(tmp_path: Path) -> None:
     told = "compare rewards within a stage alone"
     assert told in stopped(tmp_path / "two", "1", "2").text
     assert told not in stopped(tmp_path / "one", "1").text
+    for name, said in (("two", True), ("one", False)):
+        beside = _compared(Run.open(tmp_path / name), tmp_path / f"{name} beside")
+        assert ("compare rewards within a stage alone" in Page(beside).text) == said
 
 
 def test_names_beside_one_line_stand_apart_within_the_panel() -> None:

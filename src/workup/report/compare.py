@@ -480,6 +480,7 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
         "anchored": any(row.role == "anchor" for row in rows),
         "dynamics": _dynamics(sides),
         "figure": curves.overlaid([curve for curve in drawn if curve.lines]),
+        "staged": any(curve.borders for curve in drawn),
         "untrained": [curve.label for curve in drawn if not curve.lines],
         **_figures(sides),
         "windows": {curve.label: curve.window for curve in drawn if curve.lines},
