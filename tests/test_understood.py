@@ -21,6 +21,7 @@ from rich.console import Console
 from serving import serving
 
 from workup.cases import open_source
+from workup.cases.datasets.ddxplus.names import everyday
 from workup.cases.jsonl import write
 from workup.core.case import Case, Fact, Item, Kind, Source, Truth
 from workup.core.episode import Action, Observation
@@ -1356,3 +1357,69 @@ def test_a_name_goes_before_another_items_synonym_of_the_same_words() -> None:
     b = Item("angina", "Do you have angina?", "No.", synonyms=("pain in the chest",))
     for items in ((a, b), (b, a)):
         assert [item.name for item in Matcher(items).match("chest pains").items] == ["chest pain"]
+
+
+PAIN, SPREADS = "Do you feel pain somewhere?", "Does the pain radiate to another location?"
+ASTHMA = "Do you have asthma or have you ever had to use a bronchodilator in the past?"
+PRESSURE = (
+    "Do you have high blood pressure or do you take medications to treat high blood pressure?"
+)
+DIABETES = "Do you have diabetes?"
+
+
+def evidences(*questions: str) -> list[Item]:
+    """Questions of DDXPlus as items, with their everyday names."""
+    return [Item(each, each, "No.", synonyms=everyday(each)) for each in questions]
+
+
+@pytest.mark.parametrize(
+    ("request_", "meant"),
+    [
+        ("Do you have asthma or high blood pressure?", [ASTHMA, PRESSURE]),
+        ("Do you have diabetes or high blood pressure?", [DIABETES, PRESSURE]),
+        ("Any high blood pressure, diabetes or asthma?", [ASTHMA, DIABETES, PRESSURE]),
+        ("Does your mother have diabetes or high blood pressure?", []),
+    ],
+)
+def test_of_joined_things_each_is_about_its_own(request_: str, meant: list[str]) -> None:
+    found = Matcher(evidences(ASTHMA, PRESSURE, DIABETES)).match(request_)
+    assert sorted(item.name for item in found.items) == sorted(meant)
+
+
+@pytest.mark.parametrize(
+    ("request_", "meant"),
+    [
+        ("Do you have chest pain or shortness of breath?", ["chest pain", "shortness of breath"]),
+        ("Do you have pain in the chest or on breathing?", ["chest pain on breathing"]),
+    ],
+)
+def test_no_name_is_made_of_two_things_that_have_their_own(request_: str, meant: list[str]) -> None:
+    found = Matcher(FULL.items).match(request_)
+    assert sorted(item.name for item in found.items) == meant
+
+
+@pytest.mark.parametrize(
+    ("request_", "item", "unread"),
+    [
+        ("Mg and phosphate", "serum magnesium", "phosphate"),
+        ("Order lipase and amylase", "serum lipase", "amylase"),
+        ("D-dimer, fibrinogen and amylase, please", "D-dimer", "fibrinogen, amylase"),
+        ("Hello doctor, any fever?", "fever", ""),
+        ("Any fever, right?", "fever", ""),
+        ("Does the flank pain come and go?", "flank pain", ""),
+        ("vitamin D", "vitamin D", ""),
+    ],
+)
+def test_what_is_joined_and_not_understood_is_told(request_: str, item: str, unread: str) -> None:
+    case = replace(EVERYTHING, truth=replace(EVERYTHING.truth, facts=()))
+    seen = ask(request_, Consultation(FULL.items, FULL.diagnoses), case)
+    (plain,) = ask(item, Consultation(FULL.items, FULL.diagnoses), case).messages
+    assert seen.item == item
+    told = f" Not understood: {unread}." if unread else ""
+    assert seen.messages[0].content == plain.content + told
+
+
+def test_what_is_joined_to_several_things_and_not_understood_is_told() -> None:
+    seen = ask("Any headache, red nails or neck stiffness?", Consultation(FULL.items))
+    assert "headache, neck stiffness" in seen.messages[0].content
+    assert seen.messages[0].content.endswith(" Not understood: red nails.")

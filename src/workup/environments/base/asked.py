@@ -83,7 +83,8 @@ _MOMENT = re.compile(r"\bwh(?:en|ile)", re.IGNORECASE)
 # Several things in one request: "chest pain or fever", "fever, chest pain". A comma before a
 # further question joins nothing.
 _JOINED = re.compile(
-    r"\b(?:or|and)\b|[/;&]|,(?![^,]*\b(?:do|does|did|have|has|had|is|are|was|were)\b)",
+    r"\b(?:or|and)\b(?<!comes and)(?<!come and)|[/;&]"
+    r"|,(?![^,]*\b(?:do|does|did|have|has|had|is|are|was|were)\b)",
     re.IGNORECASE,
 )
 # Of a question for a free fact, what people do with a thing, how much and since when: words that
@@ -317,8 +318,9 @@ _SMOKE_AROUND = _beginning(
 _CANNABIS = _beginning(r"(?:marijuana|cannabis|weed)\b")
 # Diseases that are called fevers.
 _FEVERS = "(?:yellow|valley|scarlet|dengue|rheumatic|typhoid|lassa|spotted) fever"
-# (asked, told): who asks about one of these is answered only by what is about the same.
-_ABOUT = (
+# (asked, told): who asks about one of these is answered only by what is about the same. The first
+# ones hold for all that a request joins: "does your mother have asthma or diabetes".
+_ABOUT_ALL = (
     (_ASKED_KIN, _TOLD_KIN),
     (
         _beginning(r"vaccin|immuni[sz]|(?:shots?|jabs?) (?:against|for)\b"),
@@ -353,15 +355,23 @@ _ABOUT = (
         ),
         _beginning("contact|expos|sick|ill|similar|travel"),
     ),
+    (
+        _EARLIER,
+        _beginning("year|month|child|ago\\b|past|previous|histor|ever|since|young|age|last"),
+    ),
+    (
+        _beginning("(?:hot|cold) (?:and|or) (?:hot|cold) (?:drink|food|water|weather)"),
+        _beginning("drink|food|water|weather|tooth|teeth"),
+    ),
+)
+# These are about the piece that names them: "high blood pressure" of "asthma or high blood
+# pressure".
+_ABOUT_ONE = (
     (_beginning(r"white (?:blood )?(?:cell|count)|wbc\b"), _beginning(r"white\b|wbc|leu[ck]o")),
     (_beginning(r"red (?:blood )?(?:cell|count)|rbc\b"), _beginning(r"red\b|rbc|erythrocyt")),
     (_beginning("reflex"), _beginning("reflex|neuro")),
     (_beginning(_FEVERS), _beginning(f"{_FEVERS}|travel")),
     (_beginning("(?:water|room|bath) temperature"), _beginning("water|room|bath")),
-    (
-        _beginning("(?:hot|cold) (?:and|or) (?:hot|cold) (?:drink|food|water|weather)"),
-        _beginning("drink|food|water|weather|tooth|teeth"),
-    ),
     (  # "sick" is ill there, and no nausea
         re.compile(
             r"\b(?:when|how long)\b.{0,30}\b(?:feel|been|felt)\w{0,3} (?:sick|ill|unwell)\b", re.I
@@ -414,10 +424,6 @@ _ABOUT = (
     (_beginning("cultur", "培养"), _beginning("cultur|grow|organism|flora", "培养")),
     (_beginning("biops", "活检"), _beginning("biops|histolog|patholog|microscop", "活检|病理")),
     (re.compile(r"\bPET\b|\bFDG"), re.compile(r"\bPET\b|(?i:positron)")),
-    (
-        _EARLIER,
-        _beginning("year|month|child|ago\\b|past|previous|histor|ever|since|young|age|last"),
-    ),
     (
         _beginning("better|reliev|improv"),
         _beginning("better|reliev|improv|eas(?:es|ed|ing)|allevi|help|worse"),
@@ -631,8 +637,11 @@ class AskedText:
         """Whether it is about the family, or others around the patient."""
         return bool(_ASKED_KIN.search(self.text))
 
-    def fits(self, item: Item, called: Sequence[str]) -> bool:
-        """Whether it can be about an item; `called` are all wordings of the item."""
+    def fits(self, item: Item, called: Sequence[str], piece: AskedText | None = None) -> bool:
+        """Whether it can be about an item; `called` are all wordings of the item.
+
+        `piece` is the one of its pieces that names the item.
+        """
         own, said = f"{item.name}. {item.question}", " ".join(called)
         if _ASKED_KIN.search(own) and not self.of_others:
             return False
@@ -647,7 +656,7 @@ class AskedText:
             return False
         if elsewhere(self.thing, said, own=own):
             return False
-        return not (stain and self._unstained) and self._alike(said)
+        return not (stain and self._unstained) and self._alike(said, piece)
 
     def fits_fact(self, fact: Fact) -> bool:
         """Whether a free fact can be an answer to it."""
@@ -730,12 +739,17 @@ class AskedText:
         return bool(other and _BLOOD.search(self.text) and not _OF_BLOOD.search(own))
 
     @cached_property
-    def _topics(self) -> list[re.Pattern[str]]:
-        """The patterns that a wording must contain to be about the same."""
-        return [told for asked, told in _ABOUT if asked.search(self.thing)]
+    def _topics(self) -> tuple[list[re.Pattern[str]], list[re.Pattern[str]]]:
+        """The patterns that a wording must contain: of all that is joined, and of a piece alone."""
+        every, one = (
+            [told for asked, told in about if asked.search(self.thing)]
+            for about in (_ABOUT_ALL, _ABOUT_ONE)
+        )
+        return every, one
 
-    def _alike(self, wording: str) -> bool:
-        return all(told.search(wording) for told in self._topics)
+    def _alike(self, wording: str, piece: AskedText | None = None) -> bool:
+        topics = (*self._topics[0], *(piece or self)._topics[1])
+        return all(told.search(wording) for told in topics)
 
 
 def of_patient(request: str, presentation: str) -> str:

@@ -166,7 +166,7 @@ class Lexicon:
         Unweighted: in a name of two words the common one counts as much as the rare one ("chest
         pain" is not "pain").
         """
-        asked = self._asked(request)
+        asked = self.asked(request)
         return self._rank(
             ((len(e & asked) / len(e | asked), i) for e, i in self._touched(asked)), least
         )
@@ -177,7 +177,7 @@ class Lexicon:
         A word weighs log(1 + n / entries that contain it); one that no entry contains weighs as if
         one did.
         """
-        asked = self._asked(request)
+        asked = self.asked(request)
         return self._rank(
             ((self._weight(e & asked) / self._weight(asked), i) for e, i in self._touched(asked)),
             least,
@@ -189,12 +189,12 @@ class Lexicon:
         A request may say anything besides: "Have you had any chest pain since Monday?" holds "chest
         pain". An entry without words is never held.
         """
-        asked = self._asked(request)
+        asked = self.asked(request)
         return [(entry, index) for entry, index in self._touched(asked) if entry <= asked]
 
     def apart(self, request: str, index: int) -> tuple[frozenset[str], frozenset[str]]:
         """The words that only the request has, and those that only the entry has."""
-        asked, entry = self._asked(request), self.entries[index]
+        asked, entry = self.asked(request), self.entries[index]
         return asked - entry, entry - asked
 
     def named(self, request: str) -> list[int]:
@@ -204,7 +204,8 @@ class Lexicon:
         """
         return most_words(self.held(request))
 
-    def _asked(self, request: str) -> frozenset[str]:
+    def asked(self, request: str) -> frozenset[str]:
+        """The words of a request; a slip or a plural is the known word."""
         return frozenset(map(self._spell, self._read(request)))
 
     def _spell(self, word: str) -> str:

@@ -71,6 +71,8 @@ _ALONE_NOTHING = stems(
     "right left both either neither where when who why since before after more that last anything "
     "something else worse better ok okay correct yes no per times hours days weeks months years"
 )
+# Words of a piece of a request that asks for nothing: "thank you, and any fever?".
+_NO_THING = _ALONE_NOTHING | stems("hello hi thank okay doctor today now lateral")
 # "Examine the abdomen" is the heading "abdominal examination".
 _EXAMINING = stems("examine examination physical system")
 # Facts that are told by this name alone: pain during sex is not asked by the sex.
@@ -132,10 +134,14 @@ class TermSynonyms:
 
 
 class Match(NamedTuple):
-    """The items that a request may mean equally well, and the step that found them."""
+    """The items that a request may mean equally well, and the step that found them.
+
+    `unread` are the things that the request joins to them and that are none of them.
+    """
 
     items: tuple[Item, ...] = ()
     step: str = ""
+    unread: tuple[str, ...] = ()
 
 
 class Matcher:
@@ -240,13 +246,24 @@ class Matcher:
         for order in asked.orders:
             found = self._by_words(order)
             if found.items and all(item.kind is not Kind.HISTORY for item in found.items):
-                return found
+                return self._with_unread(order, found)
         asked = asked.study or asked
         if (found := self._by_words(asked)).items:
-            return self._of_main(asked, found)
+            return self._with_unread(asked, self._of_main(asked, found))
         nearest = self._near.nearest(asked.thing) if self._near else []
         meant = self._fitting(asked, [self._items[number] for number in nearest])
         return Match(meant, MEANING) if len(meant) == 1 else Match()
+
+    def _with_unread(self, asked: AskedText, found: Match) -> Match:
+        """What was found, and the pieces of the request that share no word with it."""
+        said = [stems(each) for item in found.items for each in self._said[item.name]]
+        known = _NO_THING.union(*said)
+        rest = [
+            " ".join(piece.thing.split()).strip(" .?!:,;")
+            for piece in asked.pieces
+            if known.isdisjoint(self._stemmed.asked(piece.thing))
+        ]
+        return found._replace(unread=tuple(rest)) if found.items else found
 
     def _by_words(self, asked: AskedText) -> Match:
         """Equal stems as in step 1, then steps 2 to 4."""
@@ -273,10 +290,36 @@ class Matcher:
         equal = self._each_equal(asked, [entry for entry, _ in held])
         if same.items and not (len(set(equal)) > 1 and all(equal)):
             return same
-        most = self._fitting(asked, [self._owners[index] for index in unheld(held)])
         each = (self._by_words(piece).items for piece in asked.joined)
-        joined = tuple(dict.fromkeys(chain(most, *each, *equal)))
+        joined = tuple(dict.fromkeys(chain(self._of_pieces(asked, held), *each, *equal)))
         return Match(joined, CONTAINED) if len(joined) > 1 or asked.joined else Match()
+
+    def _of_pieces(
+        self, asked: AskedText, held: Sequence[tuple[frozenset[str], int]]
+    ) -> tuple[Item, ...]:
+        """What stands in a piece, as that piece asks for it, and what stands across pieces.
+
+        "Pain in the chest or back" has "back pain" across them. "Chest pain or shortness of breath"
+        has no "chest pain on breathing": each piece names something else than that.
+        """
+        pieces = [(piece, self._stemmed.asked(piece.thing)) for piece in asked.pieces]
+        own = [[entry for entry, _ in held if entry <= words] for _, words in pieces]
+        meant: dict[Item, None] = {}
+        kept: list[tuple[frozenset[str], int]] = []
+        for entry, index in held:
+            touched = [place for place, (_, words) in enumerate(pieces) if entry & words]
+            if any(entry <= pieces[place][1] for place in touched) or not (
+                all(own[place] for place in touched)
+                and any(all(not each <= entry for each in own[place]) for place in touched)
+            ):
+                kept.append((entry, index))
+        for index in unheld(kept):
+            item, entry = self._owners[index], self._stemmed.entries[index]
+            within = [piece for piece, words in pieces if entry <= words]
+            called = self._said[item.name]
+            if any(asked.fits(item, called, piece) for piece in within or [None]):
+                meant[item] = None
+        return tuple(meant)
 
     def _equal(self, asked: AskedText) -> Match:
         """The items of which a wording has the same stems."""

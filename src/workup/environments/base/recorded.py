@@ -42,6 +42,7 @@ NOTHING = "Nothing on record: take it as not done or within normal limits."
 CLOSED_RULE = "Whatever the record does not mention was not done or is within normal limits."
 CONCLUDE = "Give your diagnosis now."
 _WHICH = "That can mean several things: {}. Name one of them."
+_UNREAD = " Not understood: {}."
 
 # A request longer than this names no single thing: it is cut and counts as an error, which also
 # bounds the search for what it means.
@@ -58,8 +59,10 @@ class RecordedConsultation(Encounter):
     what is not understood: as items, or as free facts.
 
     There are three kinds of answers: the record's text, an item's normal answer, and that a request
-    was not understood or is not on record, which is never "normal". In a `closed` world the last
-    one is taken as normal; the rules say so, and it still counts as not understood.
+    was not understood or is not on record, which is never "normal". Of what a request joins to an
+    item ("potassium and phosphate") the answer names the things that were not understood. In a
+    `closed` world what is not on record is taken as normal; the rules say so, and it still counts
+    as not understood.
 
     `diagnoses` is the closed list of names, if there is one. `max_turns` ≥ 1 is the paper's T: the
     diagnosis has to be among the first T actions. `trouble` is what becomes of true answers. No
@@ -216,16 +219,23 @@ class RecordedConsultation(Encounter):
         return self._report(case, case.all_facts)
 
     def _consult(self, case: Case, meant: Match) -> Observation:
+        unread = _UNREAD.format(", ".join(meant.unread)) if meant.unread else ""
         if len(meant.items) > 1:
-            return _unanswered(_WHICH.format(", ".join(item.name for item in meant.items)))
+            names = ", ".join(item.name for item in meant.items)
+            return _unanswered(_WHICH.format(names) + unread)
         (item,) = meant.items
         facts = _about(case, item.name)
         if facts:
-            return self._report(case, facts, item.name, meant.step)
+            told = " ".join([self.tell(case, fact) for fact in facts])
+            ids = tuple([fact.id for fact in facts])
+            return _message(told + unread, ids, item.name, meant.step)
+        return _message(self._absent(case, item) + unread, item=item.name, by=meant.step)
+
+    def _absent(self, case: Case, item: Item) -> str:
+        """What is answered of an item that the record has no fact of."""
         parent = self.items.get(item.parent) if item.parent else None
         negative = parent is not None and not _about(case, parent.name)
-        text = parent.normal if parent is not None and negative else item.normal
-        return _message(text, item=item.name, by=meant.step)
+        return parent.normal if parent is not None and negative else item.normal
 
     def _consult_record(self, case: Case, request: str) -> Observation:
         free = self._free(case)
