@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -174,7 +174,7 @@ class CaseLine(_Strict):
 class ItemLine(_Strict):
     """Something that can be asked; `question` is its name unless given.
 
-    `synonyms` are further names by which people ask for it.
+    `synonyms` are further names by which people ask for it; `sex` is the only one that can have it.
     """
 
     name: Term
@@ -184,6 +184,7 @@ class ItemLine(_Strict):
     parent: Trimmed | None = None
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     synonyms: Annotated[list[Term], Field(max_length=500)] = []
+    sex: Literal["", "female", "male"] = ""
 
 
 class _Sidecar(_Strict):
@@ -375,6 +376,7 @@ def _source(name: str, file: CaseLines, seen: _Seen, sidecar: _Sidecar | None) -
                 each.parent,
                 each.cost,
                 tuple(each.synonyms),
+                sex=each.sex,
             )
             for each in sidecar.items
         ]

@@ -60,7 +60,7 @@ class Item:
     meaning: "where is the pain?" has a parent that asks for pain. `synonyms` are further names by
     which a request may call it, a layman's among them. `gathered` says that nobody listed it: some
     case's fact is called so. Then nothing is known of who lacks it, and a record finds its facts as
-    free text.
+    free text. `sex`, "female" or "male", is the one that can have it; empty if both can.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Item:
     cost: float = 1.0
     synonyms: tuple[str, ...] = ()
     gathered: bool = False
+    sex: str = ""
 
 
 MOST_STATEMENTS = 100

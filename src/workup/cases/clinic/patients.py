@@ -26,6 +26,7 @@ from workup.cases.clinic.tables import (
     DECADES,
     RENAMED,
     SEXES,
+    SUBSETS,
     ClinicFinding,
     Disease,
     Tables,
@@ -306,7 +307,12 @@ def clinic(subset: str) -> Clinic:
 
 
 def items(tables: Tables) -> tuple[Item, ...]:
-    """The findings as what can be asked for."""
+    """The findings as what can be asked for.
+
+    Only the full clinic tells who cannot have one of them: the smaller ones answer as they did when
+    policies were trained there.
+    """
+    sexed = any(finding.subset == SUBSETS[-1] for finding in tables.findings)
     return tuple(
         Item(
             finding.name,
@@ -316,6 +322,7 @@ def items(tables: Tables) -> tuple[Item, ...]:
             finding.parent,
             finding.cost,
             finding.synonyms,
+            sex=finding.sex if sexed else "",
         )
         for finding in tables.findings
     )

@@ -6,6 +6,7 @@ The answers are phrases of the hidden record. Nothing here remembers or calls a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
@@ -18,8 +19,10 @@ from workup.core.episode import DIAGNOSE, MALFORMED, Action, Message, Observatio
 from workup.core.leaks import WITHHELD
 from workup.core.text import blocks, neutralise, tagged
 from workup.environments.base.asked import of_patient
+from workup.environments.base.body_parts import elsewhere
 from workup.environments.base.encounter import TURNS, Encounter
 from workup.environments.base.interpreter import Interpreter
+from workup.environments.base.lexical import stems
 from workup.environments.base.matcher import MODEL, NAME, Match, Matcher
 from workup.environments.base.trouble import DENIED, UNSURE, Trouble, unsure
 from workup.environments.base.withheld import Withholding
@@ -43,6 +46,9 @@ CLOSED_RULE = "Whatever the record does not mention was not done or is within no
 CONCLUDE = "Give your diagnosis now."
 _WHICH = "That can mean several things: {}. Name one of them."
 _UNREAD = " Not understood: {}."
+_OTHER_SEX = "This does not apply: the patient is {}."
+
+_SEX = re.compile(r"\b(?:fe)?male\b", re.IGNORECASE)
 
 # A request longer than this names no single thing: it is cut and counts as an error, which also
 # bounds the search for what it means.
@@ -190,15 +196,16 @@ class RecordedConsultation(Encounter):
             return replace(_unanswered(unsure(action.content[0])), item=said.topic)
         if said.facts:
             return self._report(case, said.facts, said.topic, seen.understood_by)
-        denied = item.normal if item else DENIED
+        denied = self._absent(case, replace(item, parent=None)) if item else DENIED
         return _message(denied, item=said.topic, by=seen.understood_by)
 
     def reply(self, case: Case, action: Action) -> Observation:
         """The true answer, whatever the patient makes of it (`hear`), without a coroutine.
 
         A positive item is answered with the texts of all its facts, `case.given` included. A
-        sub-question whose parent is negative is answered with the parent's normal answer. Diagnosis
-        names are withheld from what the record says (`Withholding`).
+        sub-question whose parent is negative is answered with the parent's normal answer. What only
+        the other sex can have does not apply. Diagnosis names are withheld from what the record
+        says (`Withholding`).
         """
         if action.kind == DIAGNOSE:
             return Observation(done=True)
@@ -232,10 +239,20 @@ class RecordedConsultation(Encounter):
         return _message(self._absent(case, item) + unread, item=item.name, by=meant.step)
 
     def _absent(self, case: Case, item: Item) -> str:
-        """What is answered of an item that the record has no fact of."""
+        """What is answered of an item that the record has no fact of.
+
+        A parent's normal answer about the same in another part of the body does not answer for the
+        item: weakness of the thighs and of the arms.
+        """
+        sex = " ".join([fact.text for fact in _about(case, "sex")])
+        if item.sex and (other := _SEX.search(sex)) and other[0].lower() != item.sex:
+            return _OTHER_SEX.format(other[0].lower())
         parent = self.items.get(item.parent) if item.parent else None
-        negative = parent is not None and not _about(case, parent.name)
-        return parent.normal if parent is not None and negative else item.normal
+        if parent is None or _about(case, parent.name):
+            return item.normal
+        same = not stems(item.name).isdisjoint(stems(parent.normal))
+        own = " ".join((item.name, item.question, *item.synonyms))
+        return item.normal if same and elsewhere(own, parent.normal) else parent.normal
 
     def _consult_record(self, case: Case, request: str) -> Observation:
         free = self._free(case)
