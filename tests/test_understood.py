@@ -1423,3 +1423,116 @@ def test_what_is_joined_to_several_things_and_not_understood_is_told() -> None:
     seen = ask("Any headache, red nails or neck stiffness?", Consultation(FULL.items))
     assert "headache, neck stiffness" in seen.messages[0].content
     assert seen.messages[0].content.endswith(" Not understood: red nails.")
+
+
+def of_sex(sex: str) -> Case:
+    """A patient of that sex, of whom nothing else is known."""
+    return Case("1", "A patient.", Truth("gout"), given=(Fact("sex", "sex", f"She is {sex}."),))
+
+
+@pytest.mark.parametrize(
+    ("place", "request_", "sex", "answer"),
+    [
+        ("clinic:full", "missed period", "male", "This does not apply: the patient is male."),
+        ("clinic:full", "Any scrotal pain?", "female", "This does not apply: the patient is fem"),
+        ("clinic:full", "scrotal pain", "male", "The patient denies pain in the scrotum."),
+        ("clinic:full", "fever", "male", "The patient denies fever."),
+        ("clinic:m", "vaginal bleeding", "male", "The patient denies vaginal bleeding."),
+    ],
+)
+def test_what_only_the_other_sex_can_have_does_not_apply(
+    place: str, request_: str, sex: str, answer: str
+) -> None:
+    seen = ask(request_, Consultation(open_source(place).items), of_sex(sex))
+    assert seen.item
+    assert seen.messages[0].content.startswith(answer)
+
+
+def test_a_sidecar_keeps_who_can_have_an_item(tmp_path: Path) -> None:
+    items = [item for item in FULL.items if item.sex][:2] + list(FULL.items[:1])
+    write([EVERYTHING], tmp_path / "cases.jsonl", items=items)
+    assert list(open_source(f"jsonl:{tmp_path / 'cases.jsonl'}").items) == items
+
+
+def test_a_parent_elsewhere_in_the_body_does_not_answer_for_its_item() -> None:
+    world = Consultation(FULL.items)
+    told = {name: ask(name, world, of_sex("female")).messages[0].content for name in world.items}
+    assert told["limb weakness"] == "The patient denies weakness on one side of the body."
+    assert told["visual aura"] == told["headache"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "meant"),
+    [
+        (
+            "Listen to the lungs for wheezes or crackles",
+            ["absent breath sounds", "lung crackles", "wheezing"],
+        ),
+        ("Check K and Na", ["serum potassium", "serum sodium"]),
+        ("vitamin K", []),
+        ("Do you get short of breath when you lie flat?", ["breathlessness lying flat"]),
+        ("Did you have a rash before the fever?", ["rash"]),
+        ("Have you been in contact with sick people?", ["contact with illness"]),
+        ("Does anybody in your family have a cough?", []),
+        ("How long do your periods last?", []),
+        ("When was your last period?", ["missed period"]),
+        ("Do you have difficulty speaking?", ["speech difficulty"]),
+        ("Is there a petechial rash?", ["petechiae"]),
+        ("stool occult blood", []),
+        ("Examine the joints", ["hot swollen joint", "swollen finger joints"]),
+        (
+            "Do you have any abdominal pain?",
+            [
+                "epigastric pain",
+                "left lower quadrant pain",
+                "right lower quadrant pain",
+                "right upper quadrant pain",
+            ],
+        ),
+    ],
+)
+def test_ordinary_questions_mean_their_items(request_: str, meant: list[str]) -> None:
+    assert sorted(item.name for item in Matcher(FULL.items).match(request_).items) == meant
+
+
+STROKE, HIV = (
+    "Have you ever had a stroke?",
+    "Are you infected with the human immunodeficiency virus (HIV)?",
+)
+PHLEGM = "Do you have a cough that produces colored or more abundant sputum than usual?"
+KIDNEYS = "Do you have a known kidney problem resulting in an inability to retain proteins?"
+CULTURED = "Have you ever had a positive sputum culture?"
+
+
+@pytest.mark.parametrize(
+    ("request_", "meant"),
+    [
+        ("CVA tenderness", ""),
+        ("Have you had a CVA?", STROKE),
+        ("sputum cytology", ""),
+        ("sputum Gram stain", ""),
+        ("sputum culture", CULTURED),
+        ("urine protein", ""),
+        ("Is there protein in your urine?", KIDNEYS),
+        ("HIV test", ""),
+        ("Do you have HIV?", HIV),
+        ("Where does the pain go?", SPREADS),
+        ("Where is the pain?", PAIN),
+    ],
+)
+def test_no_test_or_sign_is_answered_from_the_history(request_: str, meant: str) -> None:
+    items = evidences(STROKE, HIV, PHLEGM, KIDNEYS, CULTURED, PAIN, SPREADS)
+    found = Matcher(items).match(request_).items
+    assert [item.name for item in found] == [meant] * bool(meant)
+
+
+def test_a_habit_of_a_relative_is_not_answered_by_another_fact_of_the_relative() -> None:
+    facts = (
+        Fact("1", "family", "My father had a stroke."),
+        Fact("2", "home", "My mother smokes 20 cigarettes a day."),
+    )
+    case = Case("1", "A patient.", Truth("gout", facts=facts))
+    world = Consultation(())
+    assert not ask("Does your father drink?", world, case).evidence
+    assert ask("Does your mother smoke?", world, case).evidence == ("2",)
+    assert ask("Did your father have a stroke?", world, case).evidence == ("1",)

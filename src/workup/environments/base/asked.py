@@ -316,6 +316,11 @@ _SMOKE_AROUND = _beginning(
     r"|(?:live|lived|grow|grew).{0,12} with (?:an? |any )?smokers?"
 )
 _CANNABIS = _beginning(r"(?:marijuana|cannabis|weed)\b")
+# Who asks for ill people around the patient.
+_EXPOSED = _beginning(
+    r"(?:(?:contact with|expos(?:ed|ure) to|(?:been|come|were|near|live) (?:near|around|with))"
+    r" (?:(?:any|some)(?:one|body)|people|others|an? (?:ill|sick)|sick|ill\b)|sick contacts?\b)"
+)
 # Diseases that are called fevers.
 _FEVERS = "(?:yellow|valley|scarlet|dengue|rheumatic|typhoid|lassa|spotted) fever"
 # (asked, told): who asks about one of these is answered only by what is about the same. The first
@@ -349,10 +354,7 @@ _ABOUT_ALL = (
         _beginning("second[- ]?hand|passive|expos|household"),
     ),
     (
-        _beginning(
-            "(?:contact with|exposed to|been (?:near|around|with))"
-            r" (?:(?:any|some)(?:one|body)|people|an? (?:ill|sick))"
-        ),
+        _EXPOSED,
         _beginning("contact|expos|sick|ill|similar|travel"),
     ),
     (
@@ -399,6 +401,10 @@ _ABOUT_ONE = (
     (_beginning(r"surface (?:anti|ag\b)"), _beginning(r"surface|hbs")),
     (_beginning(r"core (?:anti|ig)"), _beginning(r"core|hbc")),
     (_beginning(r"e ant(?:igen|ibod)"), _beginning(r"e ant|envelope|hbe")),
+    (
+        _beginning(r"periods? (?:usually |normally )?last\b"),
+        _beginning(r"durat|lasts?\b(?! (?:menstrual )?period)|long\b|days\b"),
+    ),
     (_beginning("high blood pressure"), _beginning("hypertens|(?:high|rais|elevat)")),
     (
         _beginning(r"job\b|occupation|profession\b|(?:do|does) for a living"),
@@ -446,7 +452,15 @@ _TESTED = re.compile(
 _MEASURED = re.compile(
     r"\b(?:urine|blood|serum|breath|saliva|hair)"
     r" (?:alcohol|ethanol|etoh|drugs?|nicotine|cotinine)\b"
+    r"|\b(?:urine|urinary|serum|stool) (?:proteins?|albumin|glucose|ketones?|blood)\b"
     r"|\b(?:alcohol|ethanol|etoh|nicotine|cotinine) (?:level|concentration)s?\b",
+    re.IGNORECASE,
+)
+# Words of tests and of signs, which no question about the history has unless it says so itself.
+_TEST_WORDS = re.compile(
+    r"\b(?:cytolog\w{1,3}|histolog\w{1,3}|smears?|gram stain|cultures?|tenderness|serolog\w{1,3}"
+    r"|antibod(?:y|ies)|antigens?|occult|dipstick|assay|titers?|titres?|pcr|swabs?|biops\w{1,3}"
+    r"|auscultat\w{1,4}|palpat\w{1,4}|percuss\w{1,4})\b|\b(?:test|level|count)s?(?=\W*$)",
     re.IGNORECASE,
 )
 # The specimen: serum sodium is no urine sodium. It counts for laboratory tests alone, since a
@@ -643,14 +657,14 @@ class AskedText:
         `piece` is the one of its pieces that names the item.
         """
         own, said = f"{item.name}. {item.question}", " ".join(called)
-        if _ASKED_KIN.search(own) and not self.of_others:
+        if _ASKED_KIN.search(own) and not (self.of_others or _EXPOSED.search(self.text)):
             return False
         stain = bool(_STAINED.search(item.question))
         if item.kind in _TESTS and (
             self.declined or self._other_test(called, stain) or _HAD_BEFORE.search(self.text)
         ):
             return False
-        if item.kind is Kind.HISTORY and _MEASURED.search(self.text):
+        if item.kind is Kind.HISTORY and (_MEASURED.search(self.text) or self._tests_else(said)):
             return False
         if item.kind is Kind.LABORATORY and (self._taken or self._other_specimen(said, own)):
             return False
@@ -669,7 +683,9 @@ class AskedText:
         if stain and self._unstained and not _NOT_STAINED.search(wording):
             return False
         if self.of_others:
-            wrong = _BY_KIN.search(wording)
+            wrong = _BY_KIN.search(wording) or any(
+                asked.search(self.text) and not told.search(wording) for asked, told in _HABITS
+            )
         else:
             brought = _BY_PARENT.search(wording)
             wrong = _OF_KIN.search(_CHILD.sub("the patient", wording) if brought else wording)
@@ -713,6 +729,11 @@ class AskedText:
         if stain and _STAIN.search(self.text):
             return False
         return names_other_test(self.text, called, stain=stain)
+
+    def _tests_else(self, said: str) -> bool:
+        """Whether it names a test or a sign by a word that a wording lacks: "sputum cytology"."""
+        words = {word[0].lower() for word in _TEST_WORDS.finditer(self.text)}
+        return any(not re.search(rf"\b{word[:7]}", said, re.IGNORECASE) for word in words)
 
     @cached_property
     def _taken(self) -> bool:

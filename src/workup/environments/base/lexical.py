@@ -87,6 +87,7 @@ _OTHERWISE = (
     (r"f(?:al|el)l(?:s|ing|en)? asleep\b", "fallasleep"),  # a fall
     (r"(?:a|common) cold\b(?= recently| lately| before|$)", "commoncold"),
     (r"ct angiogra(?:m|ms|phy)\b", "ctangiography"),
+    (r"difficult(?:y|ies)\b", "trouble"),
 )
 # All of them in one pass, since every text that is compared goes through it.
 _ANY_OTHERWISE = re.compile(rf"\b(?:{'|'.join(f'({words})' for words, _ in _OTHERWISE)})")

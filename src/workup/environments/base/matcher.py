@@ -350,13 +350,13 @@ class Matcher:
         said = (wording for item in found.items for wording in self._said[item.name])
         if treated and any(named and named <= reason for named in map(stems, said)):
             return self._by_words(treated)
-        when = stems(asked.circumstance)
-        # Of an examination only the name counts: other wordings tell what the examiner does.
-        told = (
-            self._said[item.name] if item.kind is Kind.HISTORY else (item.name,)
-            for item in found.items
-        )
-        if when and any(named and named <= when for named in map(stems, chain(*told))):
+        when, everything = stems(asked.circumstance), self._stemmed.asked(asked.thing)
+        for item in found.items if when else ():
+            # Of an examination only the name counts: other wordings tell what the examiner does.
+            told = self._said[item.name] if item.kind is Kind.HISTORY else (item.name,)
+            held = [named for named in map(stems, told) if named and named <= everything]
+            if not held or not all(named <= when for named in held):
+                continue
             main = self._by_words(asked.main)
             return main if main.items or asked.of_moment else found
         return found
