@@ -1365,6 +1365,7 @@ PRESSURE = (
     "Do you have high blood pressure or do you take medications to treat high blood pressure?"
 )
 DIABETES = "Do you have diabetes?"
+APNEA = "Have you ever been diagnosed with obstructive sleep apnea (OSA)?"
 
 
 def evidences(*questions: str) -> list[Item]:
@@ -1379,10 +1380,11 @@ def evidences(*questions: str) -> list[Item]:
         ("Do you have diabetes or high blood pressure?", [DIABETES, PRESSURE]),
         ("Any high blood pressure, diabetes or asthma?", [ASTHMA, DIABETES, PRESSURE]),
         ("Does your mother have diabetes or high blood pressure?", []),
+        ("Do you snore or have sleep apnea?", [APNEA]),
     ],
 )
 def test_of_joined_things_each_is_about_its_own(request_: str, meant: list[str]) -> None:
-    found = Matcher(evidences(ASTHMA, PRESSURE, DIABETES)).match(request_)
+    found = Matcher(evidences(ASTHMA, PRESSURE, DIABETES, APNEA)).match(request_)
     assert sorted(item.name for item in found.items) == sorted(meant)
 
 
@@ -1404,6 +1406,9 @@ def test_no_name_is_made_of_two_things_that_have_their_own(request_: str, meant:
         ("Mg and phosphate", "serum magnesium", "phosphate"),
         ("Order lipase and amylase", "serum lipase", "amylase"),
         ("D-dimer, fibrinogen and amylase, please", "D-dimer", "fibrinogen, amylase"),
+        ("Any nosebleeds or bleeding gums?", "nosebleeds", "bleeding gums"),
+        ("Any recent tick bites or insect bites?", "recent tick bite", "insect bites"),
+        ("Is your sputum thick or yellow?", "productive sputum", ""),
         ("Hello doctor, any fever?", "fever", ""),
         ("Any fever, right?", "fever", ""),
         ("Does the flank pain come and go?", "flank pain", ""),
@@ -1420,6 +1425,8 @@ def test_what_is_joined_and_not_understood_is_told(request_: str, item: str, unr
 
 
 def test_what_is_joined_to_several_things_and_not_understood_is_told() -> None:
+    seen = ask("What's the pulse and blood pressure?", Consultation(FULL.items))
+    assert "Not understood" not in seen.messages[0].content
     seen = ask("Any headache, red nails or neck stiffness?", Consultation(FULL.items))
     assert "headache, neck stiffness" in seen.messages[0].content
     assert seen.messages[0].content.endswith(" Not understood: red nails.")
@@ -1458,6 +1465,7 @@ def test_a_parent_elsewhere_in_the_body_does_not_answer_for_its_item() -> None:
     world = Consultation(FULL.items)
     told = {name: ask(name, world, of_sex("female")).messages[0].content for name in world.items}
     assert told["limb weakness"] == "The patient denies weakness on one side of the body."
+    assert told["knee pain"] == "The patient denies pain in one knee."
     assert told["visual aura"] == told["headache"]
 
 

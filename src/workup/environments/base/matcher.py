@@ -72,7 +72,9 @@ _ALONE_NOTHING = stems(
     "something else worse better ok okay correct yes no per times hours days weeks months years"
 )
 # Words of a piece of a request that asks for nothing: "thank you, and any fever?".
-_NO_THING = _ALONE_NOTHING | stems("hello hi thank okay doctor today now lateral")
+_NO_THING = _ALONE_NOTHING | stems(
+    "hello hi thank okay doctor today now also perhaps maybe lateral"
+)
 # "Examine the abdomen" is the heading "abdominal examination".
 _EXAMINING = stems("examine examination physical system")
 # Facts that are told by this name alone: pain during sex is not asked by the sex.
@@ -255,21 +257,33 @@ class Matcher:
         return Match(meant, MEANING) if len(meant) == 1 else Match()
 
     def _with_unread(self, asked: AskedText, found: Match) -> Match:
-        """What was found, and the pieces of the request that share no word with it."""
-        said = [stems(each) for item in found.items for each in self._said[item.name]]
-        known = _NO_THING.union(*said)
-        rest = [
-            " ".join(piece.thing.split()).strip(" .?!:,;")
-            for piece in asked.pieces
-            if known.isdisjoint(self._stemmed.asked(piece.thing))
+        """What was found, and the pieces of the request that it leaves unread.
+
+        A piece is read if a wording of an item found stands in it, or holds all of its words beside
+        those of another piece: "bleed" and "gums" of "bleeding nose or gums".
+        """
+        held = [
+            entry
+            for entry, index in self._stemmed.held(asked.thing)
+            if self._owners[index] in found.items
         ]
-        return found._replace(unread=tuple(rest)) if found.items else found
+        said = [stems(each) for item in found.items for each in self._said[item.name]]
+        rest = []
+        for piece in asked.pieces if found.items else ():
+            words = self._stemmed.asked(piece.thing)
+            own = words - _NO_THING
+            read = any(entry <= words or own <= entry for entry in held) or not set(
+                self._equal(piece).items
+            ).isdisjoint(found.items)
+            if own and not read and (held or own.isdisjoint(frozenset().union(*said))):
+                rest.append(" ".join(piece.thing.split()).strip(" .?!:,;"))
+        return found._replace(unread=tuple(rest))
 
     def _by_words(self, asked: AskedText) -> Match:
-        """Equal stems as in step 1, then steps 2 to 4."""
+        """Equal stems as in step 1, then steps 2 to 4; else what one piece alone names."""
         same = self._equal(asked)
         meant = self._of_several(asked, same) if asked.several else same
-        if meant.items:
+        if len(meant.items) > 1 or (meant.items and (asked.joined or meant is same)):
             return meant
         ranked = self._plain.overlap(asked.thing, _ITEM_OVERLAP)
         best = [
@@ -282,7 +296,7 @@ class Matcher:
         found, step = self._contained(asked.thing)
         if contained := self._fitting(asked, found):
             return Match(contained, step)
-        return Match()
+        return meant
 
     def _of_several(self, asked: AskedText, same: Match) -> Match:
         """Step 2. The items of equal stems, `same`, go first unless all its pieces equal others."""
@@ -292,7 +306,7 @@ class Matcher:
             return same
         each = (self._by_words(piece).items for piece in asked.joined)
         joined = tuple(dict.fromkeys(chain(self._of_pieces(asked, held), *each, *equal)))
-        return Match(joined, CONTAINED) if len(joined) > 1 or asked.joined else Match()
+        return Match(joined, CONTAINED)
 
     def _of_pieces(
         self, asked: AskedText, held: Sequence[tuple[frozenset[str], int]]

@@ -68,7 +68,7 @@ _RIGHT = (
     "friday go goes help helps here hourly hours indicate indicates later look looks minutes "
     "monday morning obtained once recorded reveal revealed reveals right saturday say says shown "
     "shows soon straight suggests sunday taken tells these thursday tomorrow tonight too tuesday "
-    "turn turns twice wednesday weekly weeks went work yet positive negative "
+    "turn turns twice wednesday weekly weeks went work x2 x3 yet positive negative "
 )
 _TEST = frozenset(f"{_ORDER}{_MEASUREMENT}{_METHOD}".split())
 _STAIN = frozenset(f"{_ORDER}{_STAINING}".split())

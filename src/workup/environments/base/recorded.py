@@ -19,7 +19,7 @@ from workup.core.episode import DIAGNOSE, MALFORMED, Action, Message, Observatio
 from workup.core.leaks import WITHHELD
 from workup.core.text import blocks, neutralise, tagged
 from workup.environments.base.asked import of_patient
-from workup.environments.base.body_parts import elsewhere
+from workup.environments.base.body_parts import elsewhere, parts
 from workup.environments.base.encounter import TURNS, Encounter
 from workup.environments.base.interpreter import Interpreter
 from workup.environments.base.lexical import stems
@@ -242,7 +242,7 @@ class RecordedConsultation(Encounter):
         """What is answered of an item that the record has no fact of.
 
         A parent's normal answer about the same in another part of the body does not answer for the
-        item: weakness of the thighs and of the arms.
+        item: weakness of the thighs for the arms, pain in several joints for one knee.
         """
         sex = " ".join([fact.text for fact in _about(case, "sex")])
         if item.sex and (other := _SEX.search(sex)) and other[0].lower() != item.sex:
@@ -252,7 +252,8 @@ class RecordedConsultation(Encounter):
             return item.normal
         same = not stems(item.name).isdisjoint(stems(parent.normal))
         own = " ".join((item.name, item.question, *item.synonyms))
-        return item.normal if same and elsewhere(own, parent.normal) else parent.normal
+        other = elsewhere(own, parent.normal) or (parts(item.name) and not parts(parent.normal))
+        return item.normal if same and other else parent.normal
 
     def _consult_record(self, case: Case, request: str) -> Observation:
         free = self._free(case)
