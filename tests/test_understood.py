@@ -1359,7 +1359,7 @@ def test_a_name_goes_before_another_items_synonym_of_the_same_words() -> None:
         assert [item.name for item in Matcher(items).match("chest pains").items] == ["chest pain"]
 
 
-PAIN, SPREADS = "Do you feel pain somewhere?", "Does the pain radiate to another location?"
+PLACE, SPREADS = "Do you feel pain somewhere?", "Does the pain radiate to another location?"
 ASTHMA = "Do you have asthma or have you ever had to use a bronchodilator in the past?"
 PRESSURE = (
     "Do you have high blood pressure or do you take medications to treat high blood pressure?"
@@ -1525,11 +1525,11 @@ CULTURED = "Have you ever had a positive sputum culture?"
         ("HIV test", ""),
         ("Do you have HIV?", HIV),
         ("Where does the pain go?", SPREADS),
-        ("Where is the pain?", PAIN),
+        ("Where is the pain?", PLACE),
     ],
 )
 def test_no_test_or_sign_is_answered_from_the_history(request_: str, meant: str) -> None:
-    items = evidences(STROKE, HIV, PHLEGM, KIDNEYS, CULTURED, PAIN, SPREADS)
+    items = evidences(STROKE, HIV, PHLEGM, KIDNEYS, CULTURED, PLACE, SPREADS)
     found = Matcher(items).match(request_).items
     assert [item.name for item in found] == [meant] * bool(meant)
 

@@ -664,7 +664,11 @@ class AskedText:
             self.declined or self._other_test(called, stain) or _HAD_BEFORE.search(self.text)
         ):
             return False
-        if item.kind is Kind.HISTORY and (_MEASURED.search(self.text) or self._tests_else(said)):
+        tested = (word[0][:7] for word in _TEST_WORDS.finditer(self.text))
+        if item.kind is Kind.HISTORY and (
+            _MEASURED.search(self.text)
+            or any(not re.search(rf"\b{word}", said, re.IGNORECASE) for word in tested)
+        ):
             return False
         if item.kind is Kind.LABORATORY and (self._taken or self._other_specimen(said, own)):
             return False
@@ -683,12 +687,13 @@ class AskedText:
         if stain and self._unstained and not _NOT_STAINED.search(wording):
             return False
         if self.of_others:
-            wrong = _BY_KIN.search(wording) or any(
+            wrong = bool(_BY_KIN.search(wording)) or any(
                 asked.search(self.text) and not told.search(wording) for asked, told in _HABITS
             )
         else:
             brought = _BY_PARENT.search(wording)
-            wrong = _OF_KIN.search(_CHILD.sub("the patient", wording) if brought else wording)
+            own = _CHILD.sub("the patient", wording) if brought else wording
+            wrong = bool(_OF_KIN.search(own))
         if wrong or not self.fits_specimen(fact) or elsewhere(self.thing, wording):
             return False
         past = _OF_PAST.search(self.text)
@@ -729,11 +734,6 @@ class AskedText:
         if stain and _STAIN.search(self.text):
             return False
         return names_other_test(self.text, called, stain=stain)
-
-    def _tests_else(self, said: str) -> bool:
-        """Whether it names a test or a sign by a word that a wording lacks: "sputum cytology"."""
-        words = {word[0].lower() for word in _TEST_WORDS.finditer(self.text)}
-        return any(not re.search(rf"\b{word[:7]}", said, re.IGNORECASE) for word in words)
 
     @cached_property
     def _taken(self) -> bool:

@@ -71,6 +71,8 @@ _ALONE_NOTHING = stems(
     "right left both either neither where when who why since before after more that last anything "
     "something else worse better ok okay correct yes no per times hours days weeks months years"
 )
+# How an examination is asked for: "examine the skin" is no part of "examine for yellow skin".
+_LOOKING = stems("examine inspect look")
 # Words of a piece of a request that asks for nothing: "thank you, and any fever?".
 _NO_THING = _ALONE_NOTHING | stems(
     "hello hi thank okay doctor today now also perhaps maybe lateral"
@@ -321,6 +323,8 @@ class Matcher:
         meant: dict[Item, None] = {}
         kept: list[tuple[frozenset[str], int]] = []
         for entry, index in held:
+            if entry & _LOOKING and any(entry - _LOOKING < other for other, _ in held):
+                continue
             touched = [place for place, (_, words) in enumerate(pieces) if entry & words]
             if any(entry <= pieces[place][1] for place in touched) or not (
                 all(own[place] for place in touched)
@@ -329,7 +333,7 @@ class Matcher:
                 kept.append((entry, index))
         for index in unheld(kept):
             item, entry = self._owners[index], self._stemmed.entries[index]
-            within = [piece for piece, words in pieces if entry <= words]
+            within: list[AskedText | None] = [piece for piece, words in pieces if entry <= words]
             called = self._said[item.name]
             if any(asked.fits(item, called, piece) for piece in within or [None]):
                 meant[item] = None
