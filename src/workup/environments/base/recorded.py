@@ -244,9 +244,10 @@ class RecordedConsultation(Encounter):
         A parent's normal answer about the same in another part of the body does not answer for the
         item: weakness of the thighs for the arms, pain in several joints for one knee.
         """
-        sex = " ".join([fact.text for fact in _about(case, "sex")])
-        if item.sex and (other := _SEX.search(sex)) and other[0].lower() != item.sex:
-            return _OTHER_SEX.format(other[0].lower())
+        if item.sex:
+            sex = _SEX.search(" ".join([fact.text for fact in _about(case, "sex")]))
+            if sex and sex[0].lower() != item.sex:
+                return _OTHER_SEX.format(sex[0].lower())
         parent = self.items.get(item.parent) if item.parent else None
         if parent is None or _about(case, parent.name):
             return item.normal
