@@ -116,7 +116,7 @@ def test_one_new_file_is_a_measure_that_shows_everywhere(runs: list[Run], tmp_pa
     page = build(run).read_text()
     assert f'<abbr title="{MEANING}">last words</abbr>' in page
     assert f"last words {MEANING}" in text(page), "in the legend"
-    assert f"long: {CAVEAT}." in page
+    assert f"long: {CAVEAT}; 4 episodes." in page
 
     stream, html = io.StringIO(), tmp_path / "both.html"
     compare(runs, html, Console(file=stream, width=200), measure="wordiness")

@@ -1461,14 +1461,6 @@ def test_a_sidecar_keeps_who_can_have_an_item(tmp_path: Path) -> None:
     assert list(open_source(f"jsonl:{tmp_path / 'cases.jsonl'}").items) == items
 
 
-def test_a_parent_elsewhere_in_the_body_does_not_answer_for_its_item() -> None:
-    world = Consultation(FULL.items)
-    told = {name: ask(name, world, of_sex("female")).messages[0].content for name in world.items}
-    assert told["limb weakness"] == "The patient denies weakness on one side of the body."
-    assert told["knee pain"] == "The patient denies pain in one knee."
-    assert told["visual aura"] == told["headache"]
-
-
 @pytest.mark.parametrize(
     ("request_", "meant"),
     [

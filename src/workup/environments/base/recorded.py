@@ -19,10 +19,8 @@ from workup.core.episode import DIAGNOSE, MALFORMED, Action, Message, Observatio
 from workup.core.leaks import WITHHELD
 from workup.core.text import blocks, neutralise, tagged
 from workup.environments.base.asked import of_patient
-from workup.environments.base.body_parts import elsewhere, parts
 from workup.environments.base.encounter import TURNS, Encounter
 from workup.environments.base.interpreter import Interpreter
-from workup.environments.base.lexical import stems
 from workup.environments.base.matcher import MODEL, NAME, Match, Matcher
 from workup.environments.base.trouble import DENIED, UNSURE, Trouble, unsure
 from workup.environments.base.withheld import Withholding
@@ -239,22 +237,14 @@ class RecordedConsultation(Encounter):
         return _message(self._absent(case, item) + unread, item=item.name, by=meant.step)
 
     def _absent(self, case: Case, item: Item) -> str:
-        """What is answered of an item that the record has no fact of.
-
-        A parent's normal answer about the same in another part of the body does not answer for the
-        item: weakness of the thighs for the arms, pain in several joints for one knee.
-        """
+        """What is answered of an item that the record has no fact of."""
         if item.sex:
             sex = _SEX.search(" ".join([fact.text for fact in _about(case, "sex")]))
             if sex and sex[0].lower() != item.sex:
                 return _OTHER_SEX.format(sex[0].lower())
         parent = self.items.get(item.parent) if item.parent else None
-        if parent is None or _about(case, parent.name):
-            return item.normal
-        same = not stems(item.name).isdisjoint(stems(parent.normal))
-        own = " ".join((item.name, item.question, *item.synonyms))
-        other = elsewhere(own, parent.normal) or (parts(item.name) and not parts(parent.normal))
-        return item.normal if same and other else parent.normal
+        negative = parent is not None and not _about(case, parent.name)
+        return parent.normal if parent is not None and negative else item.normal
 
     def _consult_record(self, case: Case, request: str) -> Observation:
         free = self._free(case)
