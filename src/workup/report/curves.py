@@ -241,11 +241,7 @@ def parts(curve: Curve, additive: bool) -> Drawing | None:
     ]
     index = thin(len(curve.lines))
     keys = _stack(ax, names, values, index) if additive else _lines(ax, names, values, index)
-    total = curve.values("reward")
-    for start, stop in curve.spans:
-        inside = index[(index >= start) & (index < stop)]
-        mean = smooth(total[start:stop], curve.window)[inside - start]
-        ax.plot(inside + 1, mean, color=COLOURS["ink"], linewidth=1.8)
+    _curve(ax, curve, "reward", faint=False, color=COLOURS["ink"])
     ax.axhline(0, color=COLOURS["muted"], linewidth=0.6)
     _steps(ax, curve)
     return Drawing(

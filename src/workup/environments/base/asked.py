@@ -664,6 +664,7 @@ class AskedText:
             self.declined or self._other_test(called, stain) or _HAD_BEFORE.search(self.text)
         ):
             return False
+        # Beginnings are compared: "auscult" of "auscultate" begins "auscultation" too.
         tested = (word[0][:7] for word in _TEST_WORDS.finditer(self.text))
         if item.kind is Kind.HISTORY and (
             _MEASURED.search(self.text)

@@ -264,20 +264,24 @@ class Matcher:
         A piece is read if a wording of an item found stands in it, or holds all of its words beside
         those of another piece: "bleed" and "gums" of "bleeding nose or gums".
         """
+        if not (found.items and asked.pieces):
+            return found
         held = [
             entry
             for entry, index in self._stemmed.held(asked.thing)
             if self._owners[index] in found.items
         ]
-        said = [stems(each) for item in found.items for each in self._said[item.name]]
+        said = frozenset(
+            chain(*(stems(each) for item in found.items for each in self._said[item.name]))
+        )
         rest = []
-        for piece in asked.pieces if found.items else ():
+        for piece in asked.pieces:
             words = self._stemmed.asked(piece.thing)
             own = words - _NO_THING
             read = any(entry <= words or own <= entry for entry in held) or not set(
                 self._equal(piece).items
             ).isdisjoint(found.items)
-            if own and not read and (held or own.isdisjoint(frozenset().union(*said))):
+            if own and not read and (held or own.isdisjoint(said)):
                 rest.append(" ".join(piece.thing.split()).strip(" .?!:,;"))
         return found._replace(unread=tuple(rest))
 
@@ -368,8 +372,10 @@ class Matcher:
         said = (wording for item in found.items for wording in self._said[item.name])
         if treated and any(named and named <= reason for named in map(stems, said)):
             return self._by_words(treated)
-        when, everything = stems(asked.circumstance), self._stemmed.asked(asked.thing)
-        for item in found.items if when else ():
+        if not (when := stems(asked.circumstance)):
+            return found
+        everything = self._stemmed.asked(asked.thing)
+        for item in found.items:
             # Of an examination only the name counts: other wordings tell what the examiner does.
             told = self._said[item.name] if item.kind is Kind.HISTORY else (item.name,)
             held = [named for named in map(stems, told) if named and named <= everything]
@@ -509,12 +515,15 @@ class FactMatcher:
             whole = len(said) == 2 or asked.several
             least = 1.0 if whole else _FACT_COVERAGE
             least = _CHINESE_COVERAGE if chinese(asked.thing) else least
-            fitting = [
+            ranked = [
                 (share, self._facts[index])
                 for share, index in self._words.coverage(form, least)
                 if not said & _THINGS - self._words.entries[index]
-                and asked.names_place(self._facts[index])
-                and asked.fits_fact(self._facts[index])
+            ]
+            fitting = [
+                (share, fact)
+                for share, fact in ranked
+                if asked.names_place(fact) and asked.fits_fact(fact)
             ]
             told = [fact for share, fact in fitting if math.isclose(share, fitting[0][0])]
             if told:

@@ -231,9 +231,7 @@ class RecordedConsultation(Encounter):
         (item,) = meant.items
         facts = _about(case, item.name)
         if facts:
-            told = " ".join([self.tell(case, fact) for fact in facts])
-            ids = tuple([fact.id for fact in facts])
-            return _message(told + unread, ids, item.name, meant.step)
+            return self._report(case, facts, item.name, meant.step, unread)
         return _message(self._absent(case, item) + unread, item=item.name, by=meant.step)
 
     def _absent(self, case: Case, item: Item) -> str:
@@ -265,10 +263,10 @@ class RecordedConsultation(Encounter):
         return tuple([replace(fact, text=self.tell(case, fact)) for fact in facts])
 
     def _report(
-        self, case: Case, facts: Sequence[Fact], item: str = "", by: str = ""
+        self, case: Case, facts: Sequence[Fact], item: str = "", by: str = "", also: str = ""
     ) -> Observation:
         text = " ".join([self.tell(case, fact) for fact in facts])
-        return _message(text, tuple([fact.id for fact in facts]), item, by)
+        return _message(text + also, tuple([fact.id for fact in facts]), item, by)
 
 
 @lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again

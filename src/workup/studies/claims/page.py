@@ -71,7 +71,7 @@ class ClaimVerdicts(Result):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """How many claims got which verdict: the paper's, and ours beside them."""
+        """Verdict → how many claims have it, as "4", or "4 and 1 of ours" beside the paper's."""
         told = {name: [str(count)] for name, count in self.counts.items()}
         for name, count in self._counted(ours=True).items():
             told.setdefault(name, []).append(f"{count} of ours")
