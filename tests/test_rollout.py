@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+import torch
 from handmade import CASES, SOURCE, Script, opened
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workup.core.case import Case, Fact, Truth
@@ -24,7 +25,7 @@ from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
 from workup.methods import load
 from workup.metrics.facts import criticality_recall
-from workup.models.local import LocalPolicy
+from workup.models.local import LocalPolicy, uniforms
 from workup.models.tiny import TinySettings, build
 from workup.rl.rollout import Play, TokenDoctor, ToPlay, play_all, rollout
 from workup.rl.samples import sample
@@ -284,6 +285,7 @@ def test_play_all_keeps_the_order_of_jobs_and_the_limit() -> None:
 
 @pytest.mark.long
 @settings(max_examples=15, deadline=None)
+@example([(CASES[1], key) for key in (0, 0, 0, 0, 0, 52830001)], 4)  # its last draw is on a border
 @given(
     st.lists(st.tuples(st.sampled_from(CASES), st.integers(0, 2**63)), min_size=1, max_size=8),
     st.integers(1, 6),
@@ -314,8 +316,22 @@ def test_an_episode_depends_on_its_job_alone_and_its_transcript_only_grows(
         for shorter, longer in zip(prompts, [*prompts[1:], tuple(tokens)], strict=True):
             assert longer[: len(shorter)] == shorter
             assert len(longer) > len(shorter)
-    alone = [asyncio.run(rollout(job, WORLD, TokenDoctor(Watched()), Play())) for job in jobs]
-    assert alone == together
+    for job, episode in zip(jobs, together, strict=True):
+        alone = asyncio.run(rollout(job, WORLD, TokenDoctor(Watched()), Play()))
+        assert alone == episode or on_a_border(job.key, flat(alone)[0], flat(episode)[0])
+
+
+def on_a_border(key: int, one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two transcripts part where the random number lies on the border of their two tokens.
+
+    A batch rounds its logits otherwise than a row alone does, so either token is right there.
+    """
+    place = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    with torch.inference_mode():
+        logits = TINY.model(torch.tensor([one[:place]])).logits[0, -1]
+    below = logits.softmax(-1).cumsum(-1)[: max(one[place], other[place])]
+    between = below[min(one[place], other[place]) :] - float(uniforms([key], [place])[0])
+    return bool((between.abs() < 1e-6).all())
 
 
 def test_every_method_plays_with_a_token_policy() -> None:

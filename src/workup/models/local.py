@@ -338,8 +338,9 @@ def draw(
     """One token per row of `logits` (rows, vocabulary), and its log-probability.
 
     Both are of the tempered distribution. A row's random number depends only on its own key and
-    position, so a draw does not change with the batch around it. Raises UserError for logits that
-    are not finite.
+    position. So a draw changes with the batch around it only where the number lies on the border of
+    two tokens and a batch of another shape rounds the logits otherwise. Raises UserError for logits
+    that are not finite.
     """
     temperature = np.array([s.temperature for s in samplings], dtype=np.float32)
     greedy = temperature == 0
