@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,14 @@ from workup.runs.rising import Learning
 from workup.studies.claims import Claim, Headroom, checks
 from workup.studies.claims.decided import ClaimFinding, Ended, Untried, finding
 from workup.studies.claims.figures import figure
-from workup.studies.claims.page import ClaimVerdicts, forest, side_text, towards
+from workup.studies.claims.page import (
+    ClaimVerdicts,
+    forest,
+    row,
+    side_text,
+    towards,
+    two_groups,
+)
 
 PATIENTS = [f"p{k}" for k in range(200)]
 
@@ -99,6 +107,42 @@ def test_a_difference_far_below_the_papers_is_called_so() -> None:
     assert finding(claim(margin=0.01, reported=0.3), runs(0.9, 0.6)).verdict == "held"
     lower = finding(claim(margin=0.01, reported=0.3, lower=True), every)
     assert lower.verdict == "smaller than in the paper"
+
+
+def test_sides_without_room_for_a_difference_are_not_called_alike() -> None:
+    high = finding(claim(reported=0.8), runs(0.7, 0.7))
+    assert high.verdict == "could not show it"
+    assert re.fullmatch(
+        r"accuracy is at most \.\d\d here, so the paper's difference of \.80 cannot occur",
+        high.reason,
+    )
+    nobody = finding(claim(), runs(0.0, 0.0))
+    assert (nobody.verdict, nobody.reason) == (
+        "could not show it",
+        "accuracy is .00 on both sides",
+    )
+    assert finding(claim(lower=True), runs(0.0, 0.0)).verdict == "equal within the margin"
+
+
+def test_a_claims_margin_is_less_than_what_the_paper_reports() -> None:
+    named = claim().model_dump(mode="json", exclude={"margin"})
+    margins = {None: 0.02, 0.5: 0.02, 0.012: 0.006}
+    for reported, margin in margins.items():
+        assert Claim.model_validate({**named, "reported": reported}).margin == margin
+    assert Claim.model_validate({**named, "reported": 0.012, "of_run": "area"}).margin == 0.02
+    with pytest.raises(ValueError, match=r"one: margin 0\.05 is not below reported 0\.05"):
+        claim(reported=0.05)
+
+
+def test_seeds_in_two_groups_are_told() -> None:
+    every = runs(0.8, 0.8, 3)
+    every[0] = ended("a", 0, 0.1)  # one run of a has collapsed
+    found = finding(claim(), every)
+    assert found.detectable is None, "no two shares differ by so much"
+    told = two_groups(row(found))
+    assert re.match(r"one: its seeds stand in two groups \(1 at −\.\d\d, 2 at .* to .*\)\. ", told)
+    assert two_groups(row(finding(claim(), runs(0.8, 0.6, 3)))) == ""
+    assert two_groups(row(finding(claim(measure="questions"), every))) == "", "no share"
 
 
 @pytest.mark.parametrize(

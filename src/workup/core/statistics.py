@@ -124,9 +124,12 @@ class Estimate:
         return cls(mean, low, high, value["n"], value.get("missing", 0), value.get("sd", math.nan))
 
 
-def reach(freedom: float, power: float = POWER) -> float:
-    """How many standard errors off 0 a mean has to be, to be found with this power."""
-    return quantile((1 + LEVEL) / 2, freedom) + quantile(power, freedom)
+def reach(freedom: float, power: float = POWER, level: float = LEVEL) -> float:
+    """How many standard errors off 0 a mean has to be, to be found with this power.
+
+    It is found where its interval at this level leaves out 0.
+    """
+    return quantile((1 + level) / 2, freedom) + quantile(power, freedom)
 
 
 def quantile(share: float, freedom: float) -> float:

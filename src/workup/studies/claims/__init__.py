@@ -31,7 +31,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -144,6 +144,15 @@ class Setup(FrozenModel):
         return found
 
 
+def small(claim: Mapping[str, Any]) -> float:
+    """The margin of a claim that names none: .02, or half of a smaller difference of the paper's.
+
+    Else two sides would be called equal that differ by as much as the paper reports.
+    """
+    reported = claim.get("reported")
+    return 0.02 if reported is None or claim.get("of_run") == AREA else min(0.02, reported / 2)
+
+
 class Claim(FrozenModel):
     """One directional claim: `better` is above `than` in `measure` (below it if `lower`).
 
@@ -166,10 +175,10 @@ class Claim(FrozenModel):
     than: str | float = ""
     than_measure: str = ""
     lower: bool = False
-    margin: float = Field(0.02, gt=0)
     reported: float | None = Field(None, gt=0)
-    ours: bool = False
     of_run: str = ""
+    margin: float = Field(default_factory=small, gt=0)
+    ours: bool = False
     where: str = ""
     cannot: str = ""
     headline: bool = False
@@ -204,6 +213,9 @@ class Claim(FrozenModel):
         ]:
             raise ValueError(f"{self.id}: {', '.join(missing)} is missing (or `cannot`, a reason)")
         metric(self.measure)
+        if self.comparable is not None and self.margin >= self.comparable:
+            size = f"margin {self.margin:g} is not below reported {self.comparable:g}"
+            raise ValueError(f"{self.id}: {size}, so the paper's own difference would be small")
         if self.of_run:
             self._check_figure()
         return self

@@ -42,11 +42,11 @@ def words(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def problem(setup: Setup, folders: Mapping[str, Path]) -> str:
-    """Why the set-up could not show a claim; "" if nothing speaks against it.
+    """All that speaks against the set-up, which then could not show a claim; "" if nothing does.
 
     `folders` has the short training of each arm that is tried.
     """
-    return next(_problems(setup, folders), "")
+    return "; ".join(_problems(setup, folders))
 
 
 def _problems(setup: Setup, folders: Mapping[str, Path]) -> Iterator[str]:

@@ -20,12 +20,14 @@ from workup.core.crossed import (
 from workup.core.errors import UserError, unknown
 from workup.core.statistics import Clustered, gaps, mean_of
 from workup.metrics.known import declared, metric
+from workup.metrics.metric import ANY
 from workup.report.curves import Curve, reinforced
 from workup.report.dynamics import PART
 from workup.runs import Outcome, Run
 from workup.runs.estimates import bounds, value
 from workup.runs.machine import origin
 from workup.runs.rising import Learning, LearningVerdict
+from workup.runs.words import number
 from workup.studies.claims import AREA, LESS, TRAINED, ArmPlayed, Claim, parted
 from workup.studies.claims.figures import FIGURES, figure
 
@@ -108,8 +110,14 @@ class ClaimFinding:
 
     @property
     def detectable(self) -> float | None:
-        """What these seeds and patients find with power .8; None without seeds enough."""
-        return self.need * self.target if self.need is not None and self.enough else None
+        """What these seeds and patients find with power .8.
+
+        None without seeds enough, and where no two shares differ by so much.
+        """
+        if self.need is None or not self.enough:
+            return None
+        found = self.need * self.target
+        return None if found > 1 and metric(self.claim.written_as).share else found
 
     @property
     def need(self) -> float | None:
@@ -228,16 +236,36 @@ def finding(claim: Claim, runs: Iterable[Ended], untried: Untried | None = None)
         arm: [arms[arm][seed] for seed in seeds if seed in arms[arm]] for arm, _ in claim.compared
     }
     rising = {arm: counted(own) for arm, own in compared.items()}
-    decided = str(decide(found, claim.margin, -1 if claim.lower else 1, claim.comparable))
-    if found.seeds < FEWEST:  # as in `enough`
-        decided = f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds"
     ours, theirs = (_level(side) for side in sides)
-    reason = ""
+    told, reason = judged(claim, found, ours, theirs)
     still = claim.of_run == AREA and not any(_has_moved(claim, side) for side in sides)
-    if decided == Decision.EQUAL and still:
+    if told == Decision.EQUAL and still:
         reason = f"nothing tells that {claim.measure} has moved by the margin on either side"
-        decided = CANNOT
-    return ClaimFinding(claim, decided, found, ours, theirs, each, rising, reason)
+        told = CANNOT
+    return ClaimFinding(claim, told, found, ours, theirs, each, rising, reason)
+
+
+def judged(claim: Claim, found: Crossed, ours: float | None, theirs: float | None) -> Untried:
+    """The verdict on a difference whose sides are at `ours` and `theirs`, and what limits it.
+
+    Sides are not called alike where the level leaves no room for a difference: nobody is ever
+    right, or the paper's difference is more than the larger side has of it here.
+    """
+    if found.seeds < FEWEST:  # as in `enough`
+        return Untried(f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds", "")
+    told = decide(found, claim.margin, -1 if claim.lower else 1, claim.comparable)
+    of, levels = metric(claim.measure), [each for each in (ours, theirs) if each is not None]
+    plain = not claim.of_run and LESS not in f"{claim.better}{claim.than}"
+    if told.directed or not (plain and levels) or of.range == ANY:
+        return Untried(str(told), "")
+    most = max(levels)
+    if of.share and not claim.lower and most < claim.margin:
+        return Untried(CANNOT, f"{of.title} is {number(of.name, most)} on both sides")
+    if told.decision == Decision.SMALLER and claim.comparable and claim.comparable > most:
+        paper = number(of.name, claim.comparable)
+        limit = f"{of.title} is at most {number(of.name, most)} here"
+        return Untried(CANNOT, f"{limit}, so the paper's difference of {paper} cannot occur")
+    return Untried(str(told), "")
 
 
 def _alone(ours: Side, theirs: Side) -> str:

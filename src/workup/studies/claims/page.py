@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +138,7 @@ class ClaimVerdicts(Result):
                 "A verdict on runs that were still rising is about policies that had not finished "
                 "learning."
             )
+        told += filter(None, (two_groups(each) for each in self.rows()))
         told += [f"{each.claim.id}: {each.reason}" for each in self.have if each.reason]
         return [*told, *(f"{name} failed: {why}" for name, why in self.failed.items())]
 
@@ -172,6 +174,31 @@ def held_by_chance(enough: int) -> str:
         f"Claims with a figure of at least {FEWEST} seeds: {enough}. If nothing differed, "
         f"{number('accuracy', wrong_by_chance(enough))} of them would be held by chance, and as "
         "many refuted; more where seeds were added because of a verdict."
+    )
+
+
+APART = 0.2
+"""Differences of shares by seed stand in two groups where none lies in a gap as wide as this."""
+
+
+def two_groups(claim: Mapping[str, Any]) -> str:
+    """What makes the mean of a claim's seeds doubtful, of a row of `row`; "" where nothing does.
+
+    The interval takes figures that spread evenly for granted (`workup.core.crossed`).
+    """
+    name, found = claim["written_as"], sorted(claim["by_seed"].values())
+    if not metric(name).share or len(found) < FEWEST:
+        return ""
+    gap, above = max((b - a, k) for k, (a, b) in enumerate(pairwise(found), start=1))
+    if gap < APART:
+        return ""
+    sides = []
+    for seeds in (found[:above], found[above:]):
+        ends = dict.fromkeys(signed(name, seeds[place]) for place in (0, -1))
+        sides.append(f"{len(seeds)} at {' to '.join(ends)}")
+    return (
+        f"{claim['id']}: its seeds stand in two groups ({', '.join(sides)}). An interval around "
+        "their mean does not fit that."
     )
 
 
