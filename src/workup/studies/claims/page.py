@@ -130,17 +130,8 @@ class ClaimVerdicts(Result):
         return [*found, *([undecidable(self.lack)] if self.lack else []), stated(self.findings)]
 
     def notes(self) -> Sequence[str]:
-        told = []
-        if enough := sum(each.enough for each in self.have):
-            told.append(held_by_chance(enough))
-        if any(rising(each)[0] for each in self.have):
-            told.append(
-                "A verdict on runs that were still rising is about policies that had not finished "
-                "learning."
-            )
-        told += filter(None, (two_groups(each) for each in self.rows()))
-        told += [f"{each.claim.id}: {each.reason}" for each in self.have if each.reason]
-        return [*told, *(f"{name} failed: {why}" for name, why in self.failed.items())]
+        failed = [f"{name} failed: {why}" for name, why in self.failed.items()]
+        return [*notes_on(self.rows()), *failed]
 
     def as_json(self) -> dict[str, Any]:
         """Findings, levels of the arms, commands and provenance, without any patient's values."""
@@ -175,6 +166,21 @@ def held_by_chance(enough: int) -> str:
         f"{number('accuracy', wrong_by_chance(enough))} of them would be held by chance, and as "
         "many refuted; more where seeds were added because of a verdict."
     )
+
+
+def notes_on(claims: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a reader has to know of these rows of `row`."""
+    have = [each for each in claims if each["difference"] is not None]
+    told = []
+    if enough := sum(each["difference"]["seeds"] >= FEWEST for each in have):
+        told.append(held_by_chance(enough))
+    if any(count for each in have for count, _ in each["rising"].values()):
+        told.append(
+            "A verdict on runs that were still rising is about policies that had not finished "
+            "learning."
+        )
+    told += filter(None, map(two_groups, have))
+    return [*told, *(f"{each['id']}: {each['reason']}" for each in have if each["reason"])]
 
 
 APART = 0.2
