@@ -98,13 +98,15 @@ def test_quality_is_measured_by_hand(folder: Path, tmp_path: Path) -> None:
         {"id": 3, "query": "number6", "relevant": []},
     ]
     (tmp_path / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in judged))
-    said = run("evaluate", folder, tmp_path / "queries.jsonl")
-    rows = [line.split() for line in said.replace("│", " ").splitlines()[3:-1]]
+    said = run("evaluate", folder, tmp_path / "queries.jsonl", "--out", tmp_path / "kept.json")
+    kept = json.loads((tmp_path / "kept.json").read_text())
     # Wilson for 1 of 2: centre ½, half √(1/8 + z²/16) · z / (1 + z²/2) with z = 1.96
-    assert rows == [
-        ["index", name, "0.500", "0.095", "to", "0.905", "2"]
-        for name in ("nDCG@10", "Recall@5", "MRR")
+    assert kept["tables"][0]["rows"] == [
+        ["index", name, "0.500", "0.095 to 0.905", "2"] for name in ("nDCG@10", "Recall@5", "MRR")
     ]
+    assert {"command", "made"} < {*kept}
+    shown = [line.split() for line in said.splitlines()]
+    assert ["index", "MRR", "0.500", "0.095", "to", "0.905", "2"] in shown
 
 
 @pytest.mark.parametrize("library", ["clinic:xs", "http://127.0.0.1:9", "clinic:xs + http://h"])

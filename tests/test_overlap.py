@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,4 +62,11 @@ def test_the_command_counts_them(
     told = f"{tested} of {tested} test cases equal one of {40 - tested} training cases"
     assert shown.startswith(f"{source}: {told}")
     monkeypatch.setattr(overlap, "MOST_TESTED", 3)
-    assert "3 of 3 test cases" in call("cases", source, "--overlap")[1]
+    file = tmp_path / "overlap.json"
+    assert "3 of 3 test cases" in call("cases", source, "--overlap", "--out", str(file))[1]
+    kept = json.loads(file.read_text())
+    assert kept["tables"][0]["rows"] == [[source, "3", str(40 - tested), "3"]]
+    assert {"command", "made"} < {*kept}
+    status, _, refused = call("cases", source, "--out", str(file))
+    assert status == 2
+    assert "type --overlap too" in refused

@@ -33,7 +33,7 @@ from workup.cli import (
     study,
     view,
 )
-from workup.cli.common import CASES, EvaluateHelp, Source, Strict, TrainHelp
+from workup.cli.common import CASES, EvaluateHelp, Source, Strict, TrainHelp, write_figures
 from workup.core.disk import there
 from workup.core.errors import BudgetError, UserError, WorkupError
 from workup.core.extras import explained
@@ -390,6 +390,9 @@ def cases(
     overlap: Annotated[
         bool, typer.Option("--overlap", help="count test cases that equal a training case")
     ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="a file for what --overlap counts too, as JSON")
+    ] = None,
     strict: Strict = False,
     export: Annotated[
         Path | None, typer.Option(help="write the test cases as a jsonl file")
@@ -408,12 +411,14 @@ def cases(
     if export is not None and (validate or overlap):
         asked = "--validate" if validate else "--overlap"
         raise UserError(f"{asked} and --export exclude each other: type one command for each")
+    if out is not None and not overlap:
+        raise UserError("--out is a file for what --overlap counts: type --overlap too")
     if validate:
         _validate(source)
         return
     opened = open_source(source, split=split, strict=strict)
     if overlap:
-        _tell_overlap(opened)
+        _tell_overlap(opened, out)
         return
     if export is not None:
         if opened.restricted and not restricted:
@@ -461,17 +466,22 @@ def _validate(source: str) -> None:
     print(f"{source}: valid{told}")
 
 
-def _tell_overlap(opened: Any) -> None:
+def _tell_overlap(opened: Any, out: Path | None) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
     from workup.cases import overlap
+    from workup.report.sheets import Sheet
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
         size = min(len(opened.train), overlap.MOST_TRAINED)
         task = progress.add_task("cases", total=size + min(len(opened.test), overlap.MOST_TESTED))
         found = overlap.overlap(opened, lambda: progress.advance(task))
     print(f"{opened.name}: {found}")
+    if out is not None:
+        row = (opened.name, *(f"{n:,}" for n in (found.tested, found.trained, found.equal)))
+        headings = ("source", "test cases", "training cases", "test cases that equal one of these")
+        write_figures(out, Sheet(headings, [row]))
 
 
 @app.command()

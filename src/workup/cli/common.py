@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand
 
 from workup.cli import complete
 from workup.core.errors import UserError
+
+if TYPE_CHECKING:
+    from workup.report.sheets import Sheet
 
 CASES = "SCHEME:REST, as in clinic:s or ddxplus:FOLDER (`workup sources` lists all)"
 Source = Annotated[str, typer.Argument(help=CASES, autocompletion=complete.sources)]
@@ -33,6 +36,15 @@ def seconds(text: str, option: str) -> float:
     if not (total := sum(float(number) * UNITS[unit] for number, unit in parts)):
         raise UserError(f"{option} {text}: write a time, as in 90s, 2h10m or 30d")
     return total
+
+
+def write_figures(file: Path, sheet: Sheet) -> None:
+    """Writes a table as JSON, with the command, the machine and the commit that made it."""
+    from workup.runs.files import write_json
+    from workup.runs.machine import command, origin, versions
+
+    made = {"command": command(), "made": origin(versions({}))}
+    write_json(file, {**made, "tables": [sheet.as_json()]})
 
 
 def group(help: str) -> typer.Typer:

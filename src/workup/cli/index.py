@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workup.cli.common import Strict, group
+from workup.cli.common import Strict, group, write_figures
 from workup.core.errors import UserError, unknown
 from workup.core.text import several, unsteering
 
@@ -288,31 +288,30 @@ def evaluate(
         list[str] | None, typer.Option(help="bm25, dense, sparse, hybrid; several are compared")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="only the first so many queries")] = None,
+    out: Annotated[Path | None, typer.Option(help="a file for the figures too, as JSON")] = None,
 ) -> None:
     """Measure nDCG@10, Recall@5 and MRR on judged queries."""
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     from workup.core.statistics import SHARE, interval
+    from workup.report.sheets import Sheet
     from workup.retrieval import finder
     from workup.retrieval.quality import measure, read
 
     judged = read(queries)[:limit]
-    table = Table("", "measure", "mean", "95 % interval", "queries")
+    rows: list[list[str]] = []
     for one in kind or [""]:
         find = finder(library, kind=one, patient=False)
         _say_who_is_asked(library)
         for name, values in measure(find, judged).items():
             found = interval(values, range(len(values)), bounds=SHARE)
-            table.add_row(
-                Text(unsteering(one or Path(library).name)),
-                name,
-                f"{found.mean:.3f}",
-                f"{found.low:.3f} to {found.high:.3f}",
-                str(found.n),
-            )
-    Console(highlight=False).print(table)
+            ends = f"{found.low:.3f} to {found.high:.3f}"
+            shown = one or Path(library).name
+            rows.append([shown, name, f"{found.mean:.3f}", ends, str(found.n)])
+    sheet = Sheet(("", "measure", "mean", "95 % interval", "queries"), rows, words=2)
+    sheet.show(Console(highlight=False))
+    if out is not None:
+        write_figures(out, sheet)
 
 
 @app.command()

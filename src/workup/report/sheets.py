@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -35,6 +36,15 @@ class Sheet:
     styles: Mapping[int, str] = field(default_factory=dict)
     joined: frozenset[int] = frozenset()
     typed: frozenset[int] = frozenset()
+
+    def as_json(self) -> dict[str, Any]:
+        """`title`, `headings`, `rows` of text, and `words`, how many columns name a row."""
+        return {
+            "title": self.title,
+            "headings": [*self.headings],
+            "rows": [[*row] for row in self.rows],
+            "words": self.words,
+        }
 
     def show(self, console: Console) -> None:
         """Prints the first of three layouts that fits the console.

@@ -133,20 +133,8 @@ class Result(ABC):
         return {**own, **to_jsonable_python(self.figures(), inf_nan_mode="null")}
 
     def tables_as_json(self) -> list[dict[str, Any]]:
-        """Every printed table, as JSON: `title`, `headings`, `rows` of text, and `words`.
-
-        The first `words` columns name a row; the others are figures.
-        """
-        return [
-            {
-                "title": each.title,
-                "headings": [*each.headings],
-                "rows": [[*row] for row in each.rows],
-                "words": each.words,
-            }
-            for section in self.sections()
-            for each in section.sheets
-        ]
+        """Every printed table, as JSON."""
+        return [each.as_json() for section in self.sections() for each in section.sheets]
 
     def write(self, folder: Path, name: str, question: str, command: str = "") -> Path:
         """NAME.json and NAME.html in `folder`, made if need be; returns the page.
