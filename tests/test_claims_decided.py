@@ -393,7 +393,7 @@ def test_ours_are_counted_apart_and_a_curve_has_no_figure_of_the_papers() -> Non
 )
 def test_a_curve_is_an_arms_own(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="compares an arm"):
-        claim(of_run="area", **changes)
+        claim(of_run="area", **changes).check()
 
 
 def test_a_misspelt_measure_is_told_with_the_near_one() -> None:
@@ -505,4 +505,4 @@ def test_a_name_in_a_table_cannot_steer_the_terminal() -> None:
 def test_a_figure_of_the_run_has_its_own_measures() -> None:
     assert claim(of_run="lead", measure="noise", than=0).written_as == "lead"
     with pytest.raises(ValueError, match="no share 'questions'"):
-        claim(of_run="lead", measure="questions", than=0)
+        claim(of_run="lead", measure="questions", than=0).check()

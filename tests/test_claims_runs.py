@@ -228,7 +228,7 @@ def test_mistakes_are_told_in_one_line(words: Sequence[str], said: str, call: Ca
             "setup: clnic, measure: questions",
             "no setup 'clnic'",
         ),
-        ("better: crit, than: 0.5", "better: crti, than: 0.5", "did you mean 'crit'"),
+        ("better: crit, than: 0.5", "better: crti, than: 0.5", "Did you mean 'crit'"),
         ("id: fewer", "id: asks", "'asks' stands twice"),
         ("better: crit, than: outcome, of_run: area", "of_run: area", "better, than is missing"),
         ("of_run: area", "of_runs: area", "claims.5.of_runs"),
