@@ -131,7 +131,7 @@ def test_a_claims_margin_is_less_than_what_the_paper_reports() -> None:
         assert Claim.model_validate({**named, "reported": reported}).margin == margin
     assert Claim.model_validate({**named, "reported": 0.012, "of_run": "area"}).margin == 0.02
     with pytest.raises(ValueError, match=r"one: margin 0\.05 is not below reported 0\.05"):
-        claim(reported=0.05)
+        claim(reported=0.05).check()
 
 
 def test_seeds_in_two_groups_are_told() -> None:
@@ -437,7 +437,7 @@ def test_ours_are_counted_apart_and_a_curve_has_no_figure_of_the_papers() -> Non
 )
 def test_a_curve_is_an_arms_own(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="compares an arm"):
-        claim(of_run="area", **changes)
+        claim(of_run="area", **changes).check()
 
 
 def test_a_misspelt_measure_is_told_with_the_near_one() -> None:
@@ -549,4 +549,4 @@ def test_a_name_in_a_table_cannot_steer_the_terminal() -> None:
 def test_a_figure_of_the_run_has_its_own_measures() -> None:
     assert claim(of_run="lead", measure="noise", than=0).written_as == "lead"
     with pytest.raises(ValueError, match="no share 'questions'"):
-        claim(of_run="lead", measure="questions", than=0)
+        claim(of_run="lead", measure="questions", than=0).check()

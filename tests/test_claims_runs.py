@@ -163,10 +163,14 @@ def test_a_file_is_run_interrupted_and_run_on(toy: Path, tmp_path: Path, call: C
 def test_a_run_that_fails_is_told_and_the_others_go_on(
     toy: Path, tmp_path: Path, call: Call
 ) -> None:
-    toy.write_text(FILE.replace("outcome: outcome}", "outcome: outcome max_tokens=0}"))
+    toy.write_text(FILE.replace("outcome: outcome}", "outcome: outcome group=1}"))
     status, out, err = call("claims", toy, "--seeds", "1", "--out", tmp_path / "out")
-    assert status == 0, err
-    assert "clinic/outcome-0  failed: error: setting 'max_tokens'" in out
+    log = tmp_path / "out" / "clinic" / "outcome-0.log"
+    assert status == 1
+    assert err.startswith(f"error: 1 run failed: clinic/outcome-0 ({log}: error: group=1 compares")
+    assert err.count("\n") == 1
+    assert "clinic/outcome-0  failed: error: group=1" in out
+    assert "page  " in out
     found = json.loads((tmp_path / "out" / "claims.json").read_text())
     verdicts = {each["id"]: each["verdict"] for each in found["claims"]}
     assert verdicts["asks"] == "not run"
@@ -176,17 +180,20 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(
 
 @pytest.mark.long
 def test_a_set_up_whose_check_fails_is_not_run(toy: Path, tmp_path: Path, call: Call) -> None:
-    room = "    headroom: {measure: accuracy, high: x, low: y, least: 0.1}"
-    broken = FILE.replace("crit: craft,", "crit: craft max_tokens=0,")
+    room = (
+        "    headroom: {measure: accuracy, high: full information, low: random doctor, least: 0.1}"
+    )
+    broken = FILE.replace("crit: craft,", "crit: craft group=1,")
     toy.write_text(broken.replace("    elsewhere:", f"{room}\n    elsewhere:"))
     status, _, err = call(
         "claims", toy, "--seeds", "1", "--only", "clinic", "--out", tmp_path / "o"
     )
-    assert status == 0, err
+    assert status == 1
+    assert "failed: checks/crit-0" in err
     found = json.loads((tmp_path / "o" / "claims.json").read_text())
     asks = next(each for each in found["claims"] if each["id"] == "asks")
     assert asks["verdict"] == "not run"
-    assert "checks/crit-0 failed: error: setting 'max_tokens'" in asks["reason"]
+    assert "checks/crit-0 failed: error: group=1" in asks["reason"]
 
 
 def test_dry_shows_commands_and_hours(call: Call, tmp_path: Path) -> None:
@@ -209,7 +216,10 @@ def test_dry_shows_commands_and_hours(call: Call, tmp_path: Path) -> None:
         (["craft", "--only", "crit-above-recal"], "Did you mean 'crit-above-recall'"),
         (["craft", "--scale", "huge"], "write tiny, small, paper"),
         (["craft", "--budget", "2x"], "as in 90s, 2h10m or 30d"),
+        (["craft", "--budget", ""], "--budget '': write a time"),
+        (["craft", "--seeds", "3", "--most", "2"], "--most 2 is below --seeds 3"),
         (["craft", "seed=3"], "seed= is decided"),
+        (["craft", "method=outcome"], "method= is decided"),
         (["craft", "steps"], "no setting"),
     ],
 )
@@ -226,25 +236,157 @@ def test_mistakes_are_told_in_one_line(words: Sequence[str], said: str, call: Ca
         (
             "setup: clinic, measure: questions",
             "setup: clnic, measure: questions",
-            "no setup 'clnic'",
+            "claim asks: no setup 'clnic'. Did you mean 'clinic'?",
         ),
-        ("better: crit, than: 0.5", "better: crti, than: 0.5", "did you mean 'crit'"),
-        ("id: fewer", "id: asks", "'asks' stands twice"),
-        ("better: crit, than: outcome, of_run: area", "of_run: area", "better, than is missing"),
-        ("of_run: area", "of_runs: area", "claims.5.of_runs"),
-        ("arms: {", "arms: {start: craft steps=9, ", "'start' is the run that all arms begin"),
-        ("arms: {", 'arms: {odd: "craft \'", ', "as a shell reads it"),
+        (
+            "better: crit, than: 0.5",
+            "better: crti, than: 0.5",
+            "claim level: no arm 'crti'. Did you mean 'crit'?",
+        ),
+        ("id: fewer", "id: asks", "claim 2: the id 'asks' stands twice"),
+        (
+            "better: crit, than: outcome, of_run: area",
+            "of_run: area",
+            "claim faster: better, than is missing (or `cannot`, a reason)",
+        ),
+        ("setup: again,\n", "\n", "claim shared: setup is missing (or `cannot`, a reason)"),
+        (
+            "of_run: area",
+            "of_run: aera",
+            "claim faster: no figure of a run 'aera'. Did you mean 'area'?",
+        ),
+        (
+            "better: crit, than: 0.5",
+            "better: crit - outcome - crit, than: 0.5",
+            "claim level: 'crit - outcome - crit' has more than two parts; a side is ARM or ARM - "
+            "ARM",
+        ),
+        (
+            "than: outcome, of_run: slope",
+            "than: crit @ trained, of_run: slope",
+            "claim steadier: both sides are 'crit'; compare two arms, or name what is measured of "
+            "the other one as `than_measure`",
+        ),
+        (
+            FILE[FILE.index("claims:") :],
+            "claims: []",
+            "setting 'claims': it needs at least 1 item",
+        ),
+        (
+            "of_run: area",
+            "of_runs: area",
+            "no setting 'claims.5.of_runs'. Did you mean 'claims.5.of_run'?",
+        ),
+        (
+            "arms: {crit",
+            "arms: {start: craft steps=9, crit",
+            "setup clinic: 'start' is the run that all arms begin with",
+        ),
     ],
 )
 def test_a_bad_file_is_told_with_its_place(
     old: str, new: str, said: str, toy: Path, call: Call
 ) -> None:
+    assert old in FILE
     toy.write_text(FILE.replace(old, new), encoding="utf-8")
+    assert call("claims", toy, "--dry") == (2, "", f"error: {toy}: {said}\n")
+
+
+def test_words_that_no_shell_could_read_are_told(toy: Path, call: Call) -> None:
+    toy.write_text(FILE.replace("arms: {crit", 'arms: {odd: "craft \'", crit'), encoding="utf-8")
     status, _, err = call("claims", toy, "--dry")
-    assert status == 2
-    assert said in err
-    assert err.startswith(f"error: {toy}")
-    assert err.count("\n") == 1
+    assert (status, err.count("\n")) == (2, 1)
+    assert "as a shell reads it" in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("measure: repeats", "measure: repaets", "claim fewer: no measure 'repaets'. Did you mean"),
+        ("than: 0.5", "than: 0.5, than_measure: foo", "claim level: no measure 'foo'. Known: "),
+        (
+            "than: 0.5",
+            "than: crit @ nobody",
+            "claim level: no doctor or evaluation 'nobody'. Known: brief, full information, ",
+        ),
+        ("than: 0.5", "than: outcome @ brif", "doctor or evaluation 'brif'. Did you mean 'brief'?"),
+        ("than: 0.5", "than: 0.5, where: plague", "claim level: no disease 'plague'. Known: acute"),
+        ("crit: craft,", "crit: craftt,", "setup clinic, arm crit: no method 'craftt'. Did you"),
+        ("crit: craft,", "crit: craft sft.stepz=1,", "arm crit: no setting 'sft.stepz'. Did you"),
+        ("crit: craft,", "crit: craft reward.foo=1,", "arm crit: no setting 'reward.foo'. Did you"),
+        ("crit: craft,", "crit: craft environment.foo=1,", "no setting 'environment.foo'. Did you"),
+        ("crit: craft,", "crit: 'craft evaluation.measures=[kgg]',", "arm crit: no measure 'kgg'"),
+        ("crit: craft,", "crit: craft method=outcome,", "'method=outcome' would change nothing"),
+        ("crit: craft,", "crit: craft --case x,", "no option '--case'. Did you mean '--cases'?"),
+        ("--cases clinic:s max", "--cases clinic:zz max", "arm crit: no clinic 'zz'. Known: "),
+        ("--cases clinic:s max", "--cases=clinc:s max", "no case source 'clinc'. Did you mean 'cl"),
+        ("brief: environment.max", "brief: environment.mx", "setup clinic, brief: no setting 'env"),
+        (
+            "    elsewhere: {",
+            "    headroom: {measure: accuracy, high: best, low: random doctor, least: 0.1}\n"
+            "    elsewhere: {",
+            "setup clinic, headroom: no doctor 'best'. Known: ",
+        ),
+    ],
+)
+def test_what_can_be_known_is_refused_before_the_first_run(
+    old: str, new: str, said: str, toy: Path, tmp_path: Path, call: Call
+) -> None:
+    assert old in FILE
+    toy.write_text(FILE.replace(old, new), encoding="utf-8")
+    for dry in (("--dry",), ()):
+        status, out, err = call("claims", toy, "--out", tmp_path / "out", *dry)
+        assert (status, out, err.count("\n")) == (2, "", 1), err
+        assert err.startswith(f"error: {toy}: ")
+        assert said in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_only_a_run_can_tell_is_not_refused(toy: Path, call: Call) -> None:
+    """Parts of a reward, a judge's own figure, what a method from outside finds, missing files."""
+    for old, new in (
+        ("measure: repeats", "measure: part process"),
+        ("measure: repeats", "measure: diff_acc by endpoint"),
+        ("than: 0.5", "than: crit @ warm start, where: acute pancreatitis"),
+        ("--cases clinic:s max", "--cases=clinic:s max"),
+        (
+            'scales: {tiny: {words: "--cases clinic:s ',
+            'scales: {tiny: {needs: f, words: "--cases=f ',
+        ),
+    ):
+        assert old in FILE
+        toy.write_text(FILE.replace(old, new), encoding="utf-8")
+        status, _, err = call("claims", toy, "--dry")
+        assert (status, err) == (0, ""), new
+    (toy.parent / "outside.py").write_text(
+        "from workup.methods.craft import method\n", encoding="utf-8"
+    )
+    ours = FILE.replace("craft,", "'outside:method',").replace("repeats", "my_own_figure")
+    toy.write_text(ours, encoding="utf-8")
+    status, _, err = call("claims", toy, "--dry")
+    assert (status, err) == (0, "")
+
+
+@pytest.mark.parametrize(("paper", "scale"), [("Another", "tiny"), ("Toy", "small")])
+def test_verdicts_of_another_paper_are_not_replaced(
+    paper: str, scale: str, toy: Path, tmp_path: Path, call: Call
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    file = out / "claims.json"
+    file.write_text(json.dumps({"paper": paper, "scale": scale}), encoding="utf-8")
+    kept = file.read_bytes()
+    for dry in (("--dry",), ()):
+        status, shown, err = call("claims", toy, "--out", out, *dry)
+        assert (status, shown) == (2, "")
+        assert err == (
+            f"error: {file} has the verdicts of '{paper}' at scale {scale}, and 'Toy' at scale "
+            "tiny would replace them; choose another --out\n"
+        )
+    assert [*out.iterdir()] == [file]
+    assert file.read_bytes() == kept
+    file.write_text(json.dumps({"paper": "Toy", "scale": "tiny"}), encoding="utf-8")
+    assert call("claims", toy, "--out", out, "--dry")[0] == 0
 
 
 @pytest.mark.parametrize(

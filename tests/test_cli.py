@@ -181,6 +181,14 @@ def test_a_message_neither_steers_nor_floods_the_terminal(call: Call) -> None:
         ((*TRAIN, "steps=${nothing}"), r"settings, field 'steps': \$\{…\} is not filled in"),
         ((*TRAIN, "balance=1"), r"cannot be balanced"),
         ((*TRAIN, "loss_type=gpro"), r"setting 'loss_type': "),
+        (
+            (*TRAIN, "loss_type=cispo", "epsilon_high=0.5"),
+            r"^error: loss_type=cispo bounds .* loses weight$",
+        ),
+        (
+            (*TRAIN, "evaluation.avoid_repeats=true", "evaluation.temperature=0"),
+            r"^error: setting 'evaluation': avoid_repeats=true .* leave avoid_repeats out$",
+        ),
         ((*TRAIN, "--config", "none.yaml"), r"none.yaml: no such file"),
         ((*TRAIN, "--policy", "./nowhere"), r"no weights './nowhere'"),
         (("train", "craft", "--cases", "clinic:xxl", "--out", "run"), r"xxl.*xs"),

@@ -10,10 +10,13 @@ import typer
 
 from workup.cli import complete
 from workup.cli.common import seconds
-from workup.core.errors import UserError
+from workup.core.errors import UserError, WorkupError
+from workup.core.text import several
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from workup.studies.claims.deciding import Deciding
 
 
 PaperName = Annotated[
@@ -57,6 +60,7 @@ def claims(
     from rich.console import Console
 
     from workup.studies import claims as known
+    from workup.studies.claims import ahead
     from workup.studies.claims.deciding import Deciding
     from workup.studies.claims.queue import Queue
     from workup.studies.claims.trial import ClaimsPlan
@@ -67,17 +71,26 @@ def claims(
         return
     if scale not in known.SCALES:
         raise UserError(f"--scale {scale}: write {', '.join(known.SCALES)}")
+    if 0 < most < seeds:
+        raise UserError(f"--most {most} is below --seeds {seeds}; raise it, or leave it out")
     folder = out or Path("runs") / "claims" / f"{Path(paper).stem}-{scale}"
     whole, more = known.read(paper), tuple(_settings(words or ()))
     chosen = whole.chosen(only) if only else ()
     plan = ClaimsPlan(whole, scale, folder, seeds, first, most, more, chosen)
     if not plan.setups:
         raise UserError(f"{paper}: no claim can be run at --scale {scale}")
-    limit = seconds(budget, "--budget") if budget else None
+    limit = None if budget is None else seconds(budget, "--budget")
     deciding = Deciding(plan, Queue(jobs or os.cpu_count() or 1, limit), console)
+    ahead.refuse(plan, paper)
     if dry:
         deciding.foretell()
         return
+    _run(deciding, console)
+
+
+def _run(deciding: Deciding, console: Console) -> None:
+    """Runs the plan and shows the verdicts. Raises WorkupError, after that, where a run failed."""
+    folder = deciding.plan.folder
     try:
         deciding.run().show(console)
     except KeyboardInterrupt:
@@ -85,6 +98,10 @@ def claims(
         raise
     over = f"the budget is over; the same command goes on ({folder})\n" * deciding.queue.short
     console.print(f"{over}page  {folder / 'claims.html'}", soft_wrap=True, markup=False)
+    if failed := deciding.queue.failed:
+        job, why = next(iter(failed.items()))
+        first = f"{job.name}{', …' * (len(failed) > 1)}"
+        raise WorkupError(f"{several(len(failed), 'run')} failed: {first} ({job.log}: {why})")
 
 
 def _settings(words: list[str] | tuple[str, ...]) -> list[str]:
@@ -92,7 +109,8 @@ def _settings(words: list[str] | tuple[str, ...]) -> list[str]:
     from workup.runs.settings import Settings, build, read
 
     given = read(words)
-    if named := next((key for key in ("seed", "policy", "cases", "out") if key in given), None):
+    decided = ("method", "seed", "policy", "cases", "out")
+    if named := next((key for key in decided if key in given), None):
         raise UserError(f"{named}= is decided by the set-up and --first; leave it out")
     build(Settings, {**given, "method": "craft"})  # of its own method each run reads them again
     return [*words]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -34,7 +35,7 @@ def seconds(text: str, option: str) -> float:
     """The seconds of "90s", "1.5h", "2h10m" or "30d", as an option has them. Raises UserError."""
     parts = re.findall(r"([\d.]+)(\w)", text) if _TIME.fullmatch(text.strip()) else []
     if not (total := sum(float(number) * UNITS[unit] for number, unit in parts)):
-        raise UserError(f"{option} {text}: write a time, as in 90s, 2h10m or 30d")
+        raise UserError(f"{option} {shlex.quote(text)}: write a time, as in 90s, 2h10m or 30d")
     return total
 
 

@@ -46,20 +46,29 @@ def first_problem(error: ValidationError) -> tuple[str, str]:
     return ".".join(map(str, first["loc"])), first["msg"]
 
 
+def part_at(model: type[BaseModel], where: Sequence[str]) -> type[BaseModel] | None:
+    """The model of the part `where`, or of the entries of a mapping there; None for a plain value.
+
+    Example: of a run's settings and ("sft",) it is that of the warm start's, and None of ("lr",).
+    """
+    inner = model
+    for name in where:
+        # A part that is no field is a key of a mapping, as NAME in ("endpoints", "NAME").
+        if name in inner.model_fields:
+            annotation = inner.model_fields[name].annotation
+            options = (annotation, *getattr(annotation, "__args__", ()))
+            models = [each for each in options if isinstance(each, type)]
+            found = next((each for each in models if issubclass(each, BaseModel)), None)
+            if found is None:
+                return None
+            inner = found
+    return inner
+
+
 def siblings(model: type[BaseModel], where: Sequence[str]) -> list[str]:
     """The dotted names of all fields of the part in which the field `where` stands.
 
-    Example: of a run's settings and ("sft", "lr") they are "sft.lr", "sft.steps" and so on. A part
-    that is no field is a key of a mapping, as NAME in ("endpoints", "NAME", "model").
+    Example: of a run's settings and ("sft", "lr") they are "sft.lr", "sft.steps" and so on.
     """
-    inner: Any = model
-    for part in where[:-1]:
-        if part in inner.model_fields:
-            annotation = inner.model_fields[part].annotation
-            options = (annotation, *getattr(annotation, "__args__", ()))
-            inner = next(
-                option
-                for option in options
-                if isinstance(option, type) and issubclass(option, BaseModel)
-            )
-    return [".".join((*where[:-1], name)) for name in inner.model_fields]
+    inner = part_at(model, where[:-1])
+    return [".".join((*where[:-1], name)) for name in (inner or model).model_fields]

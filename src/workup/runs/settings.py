@@ -27,8 +27,9 @@ from workup.core.disk import there
 from workup.core.errors import UserError, unknown
 from workup.core.mapping import load, refuse_filled
 from workup.core.ports import Environment
-from workup.core.shapes import ClosedModel, FrozenModel, checked, siblings
+from workup.core.shapes import ClosedModel, FrozenModel, checked, part_at, siblings
 from workup.core.stages import Method
+from workup.core.text import several
 from workup.engines.settings import EngineSettings
 from workup.methods import EXACT_GAIN
 from workup.metrics import extra
@@ -585,9 +586,24 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
             raise UserError(
                 f"setting '{key}' has settings of its own; in place of {quoted} write {inner}=…"
             ) from None
-        given = f", not {quoted}" if shown else ""
-        problem = first["msg"].removeprefix("Value error, ").lower()
-        raise UserError(f"setting '{key}': {problem}{given}") from None
+        raise UserError(_told(first, key, quoted if shown else "", part_at(model, where))) from None
+
+
+def _told(first: Mapping[str, Any], key: str, quoted: str, whole: type[BaseModel] | None) -> str:
+    """What pydantic's error says of the setting `key`, with its value `quoted` if there is one.
+
+    `whole` is the model that stands there, if one does. What the model itself raises is about
+    several of its fields, so that its content as a whole says nothing.
+    """
+    own = first["type"] == "value_error"  # in words of ours, which may hold names
+    said = first["msg"].removeprefix("Value error, ")
+    problem = said if own else said[:1].lower() + said[1:]
+    if first["type"] == "too_short":
+        problem, quoted = f"it needs at least {several(first['ctx']['min_length'], 'item')}", ""
+    if own and whole is not None:
+        quoted = ""
+    given = f", not {quoted}" if quoted else ""
+    return f"setting '{key}': {problem}{given}" if key else problem
 
 
 def known_roles() -> set[str]:

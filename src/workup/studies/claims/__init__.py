@@ -37,7 +37,6 @@ from pydantic import AfterValidator, Field, model_validator
 
 from workup.core.errors import unknown
 from workup.core.shapes import FrozenModel
-from workup.metrics.known import metric
 from workup.runs.settings import built_in, from_file, yaml_file
 from workup.runs.words import STAGES
 from workup.studies.claims.figures import FIGURES
@@ -204,30 +203,43 @@ class Claim(FrozenModel):
         """The metric as which the claim's figures are written."""
         return self.measure if self.of_run in ("", AREA) else self.of_run
 
-    @model_validator(mode="after")
-    def _whole(self) -> Claim:
+    def check(self) -> None:
+        """Raises ValueError where the fields do not fit each other."""
         if self.cannot:
-            return self
+            return
         if missing := [
             key for key in ("setup", "better", "than") if getattr(self, key) in ("", None)
         ]:
-            raise ValueError(f"{self.id}: {', '.join(missing)} is missing (or `cannot`, a reason)")
-        metric(self.measure)
+            raise ValueError(
+                f"claim {self.id}: {', '.join(missing)} is missing (or `cannot`, a reason)"
+            )
+        sides = [side for side in self.sides if isinstance(side, str)]
+        if long := next((side for side in sides if side.count(LESS) > 1), ""):
+            raise ValueError(
+                f"claim {self.id}: '{long}' has more than two parts; a side is ARM or ARM{LESS}ARM"
+            )
+        same = isinstance(self.than, str) and parted(self.better) == parted(self.than)
+        if same and self.than_measure in ("", self.measure):
+            raise ValueError(
+                f"claim {self.id}: both sides are '{self.better}'; compare two arms, or name what "
+                "is measured of the other one as `than_measure`"
+            )
         if self.comparable is not None and self.margin >= self.comparable:
             size = f"margin {self.margin:g} is not below reported {self.comparable:g}"
-            raise ValueError(f"{self.id}: {size}, so the paper's own difference would be small")
+            raise ValueError(
+                f"claim {self.id}: {size}, so the paper's own difference would be small"
+            )
         if self.of_run:
             self._check_figure()
-        return self
 
     def _check_figure(self) -> None:
         if self.of_run not in (names := (AREA, *FIGURES)):
-            raise ValueError(f"{self.id}: {unknown('figure of a run', self.of_run, names)}")
+            raise ValueError(f"claim {self.id}: {unknown('figure of a run', self.of_run, names)}")
         area = self.of_run == AREA
         shares = () if area else FIGURES[self.of_run].measures
         for measure in filter(None, (self.measure, self.than_measure)):
             if shares and measure not in shares:
-                raise ValueError(f"{self.id}: {unknown('share', measure, shares)}")
+                raise ValueError(f"claim {self.id}: {unknown('share', measure, shares)}")
         if (
             any(isinstance(each, str) and len(parted(each)) > 1 for each in self.sides)
             or any(each.place != TRAINED for each in self.compared)
@@ -236,8 +248,8 @@ class Claim(FrozenModel):
         ):
             alone = ", `than_measure` and numbers" if area else ""
             raise ValueError(
-                f"{self.id}: `of_run` compares an arm's training with another's, without `where`, "
-                f"` @ `, ` - `{alone}"
+                f"claim {self.id}: `of_run` compares an arm's training with another's, without "
+                f"`where`, ` @ `, ` - `{alone}"
             )
 
 
@@ -253,6 +265,7 @@ class Paper(FrozenModel):
         for key, where in _twice(claim.id for claim in self.claims):
             raise ValueError(f"claim {where}: the id '{key}' stands twice")
         for claim in self.claims:
+            claim.check()
             if claim.cannot:
                 continue
             if claim.setup not in self.setups:
@@ -327,12 +340,13 @@ def last_settings(words: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
 def settings_in(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Each setting's words: two of an option with its value, else one.
 
-    >>> list(settings_in(["--cases", "clinic:s", "steps=9"]))
-    [('--cases', 'clinic:s'), ('steps=9',)]
+    >>> list(settings_in(["--cases", "clinic:s", "--policy=tiny", "steps=9"]))
+    [('--cases', 'clinic:s'), ('--policy=tiny',), ('steps=9',)]
     """
     left = iter(words)
     for word in left:
-        yield (word, next(left, "")) if word[:2] == "--" else (word,)
+        alone = word[:2] != "--" or "=" in word
+        yield (word,) if alone else (word, next(left, ""))
 
 
 def names() -> list[str]:
