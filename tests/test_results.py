@@ -52,6 +52,7 @@ def test_every_paper_has_headlines_on_the_first_page(results: ModuleType) -> Non
         headlines = [each for each in claims.read(name).claims if each.headline]
         assert 1 <= len(headlines) <= 2, name
         assert all(f"| {each.says} ({each.place}) |" in text for each in headlines), name
+    assert text.count("| seeds | adjusted p |\n") == 1
 
 
 def test_the_words_of_an_arm_stand_behind_those_of_all(results: ModuleType) -> None:
@@ -265,10 +266,122 @@ def test_a_claim_decided_later_takes_its_place(results: ModuleType) -> None:
         each["verdict"] for each in found["claims"][1:]
     ]
     page = results.claims_page(both)
-    assert "Decided by `workup claims promed --only x`" in page
+    assert "Decided later, measured " in page
     assert "Pay helps." in page
     with pytest.raises(UserError, match="none has a figure"):
         results.added(found | {"claims": alone[1:]}, found)
+
+
+def decided_again(results: ModuleType, found: dict[str, Any], verdict: str) -> dict[str, Any]:
+    """The result with another verdict on its first claim, by other runs of its set-up."""
+    first, *others = found["claims"]
+    name = first["setup"].partition(",")[0]
+    row = first | {"verdict": verdict, "setup": name}
+    setups = {name: found["setups"][name] | {"about": verdict}}
+    made = {"started": "2027-01-02", "processor": "A", "commit": verdict}
+    claimed = [row, *(each | {"difference": None} for each in others)]
+    new = found | {"claims": claimed, "setups": setups, "made": made}
+    return dict(results.added(new, found))
+
+
+def test_replaced_verdicts_are_kept_and_told_the_oldest_first(results: ModuleType) -> None:
+    found = json.loads((ROOT / "results/claims-promed-tiny.json").read_text())
+    first = found["claims"][0]
+    once = decided_again(results, found, "undecided")
+    twice = decided_again(results, once, "refuted")
+    assert "before" not in first
+    assert all("before" not in each for each in twice["claims"][1:])
+    kept = twice["claims"][0]["before"]
+    assert [each["verdict"] for each in kept] == [first["verdict"], "undecided"]
+    assert [each["setup"] for each in kept] == ["clinic", "clinic, later"]
+    assert [each["made"]["commit"] for each in kept] == [found["made"]["commit"], "undecided"]
+    assert all(each["difference"] == first["difference"] for each in kept)
+    page = results.claims_page(twice)
+    told = page.partition("Decided before by other runs:")[2]
+    assert re.search(r"- by the set-up \*clinic\*, measured .*:\n  - .*\*\*held\*\*", told)
+    assert "- by the set-up *clinic, later*, measured 2027-01-02 on A, commit undecided:" in told
+    assert f"{first['compared']} +.63 ±.03, 8 seeds" in told
+    assert page.count("Decided later") == 1, "the second command decided what the first one had"
+
+
+def test_what_was_not_run_was_no_verdict(results: ModuleType) -> None:
+    found = json.loads((ROOT / "results/claims-promed-tiny.json").read_text())
+    first, *others = found["claims"]
+    waiting = found | {"claims": [first | {"verdict": "not run", "difference": None}, *others]}
+    assert "before" not in results.added(found, waiting)["claims"][0]
+    missing = first | {"verdict": "could not show it", "difference": None, "reason": "too little"}
+    both = results.added(found, found | {"claims": [missing, *others]})
+    assert both["claims"][0]["before"][0]["reason"] == "too little"
+    assert "**could not show it**, too little" in results.claims_page(both)
+
+
+def seeded(claim: dict[str, Any], count: int) -> dict[str, Any]:
+    """The row of a claim as if it had so many seeds."""
+    gap = claim["difference"] | {"seeds": count}
+    return claim | {"difference": gap, "by_seed": dict.fromkeys(map(str, range(count)), 0.1)}
+
+
+def test_more_seeds_than_other_claims_of_the_set_up_are_marked(results: ModuleType) -> None:
+    found = json.loads((ROOT / "results/claims-promed-tiny.json").read_text())
+    page = results.claims_page(found)
+    assert "(others" not in page, "clinic's claims have 8 seeds and loud-weights' one has 5"
+    assert "column of seeds" not in page
+    assert "workup claims promed --seeds 8 --only clinic\n" in page
+    assert "workup claims promed --seeds 5 --only shapley-matters-loud\n" in page
+    one, two, *others = found["claims"]
+    page = results.claims_page(found | {"claims": [seeded(one, 12), seeded(two, 10), *others]})
+    assert "| 12 (others 8 and 10) |" in page
+    assert "| 10 (others 8) |" in page
+    assert "*Others* in the column of seeds are claims of the same set-up" in page
+    assert "workup claims promed --seeds 12 --only above-direct\n" in page
+    assert "workup claims promed --seeds 10 --only stage-one-above-sft\n" in page
+    assert "--only clinic" not in page, "it would give all claims of the set-up these seeds"
+
+
+def test_settings_scale_and_first_seed_stay_in_the_command(results: ModuleType) -> None:
+    found = json.loads((ROOT / "results/claims-evidence-seeking-tiny.json").read_text())
+    one = found["claims"][0]
+    small = {"claims": [one], "scale": "small", "command": "workup claims x steps=9 --seeds 3 lr=1"}
+    assert results._commands(found | small) == (
+        "workup claims evidence-seeking steps=9 lr=1 --scale small --first 11 --seeds 5 "
+        "--only results-help"
+    )
+
+
+def test_set_ups_that_differ_from_todays_are_told(
+    results: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another seed and another text about a set-up train the same."""
+    found = json.loads((ROOT / "results/claims-promed-tiny.json").read_text())
+    paper = claims.read("promed")
+    loud = found["setups"]["loud-weights"]
+    assert results._since(found) == []
+    assert (
+        results._since(
+            found | {"setups": found["setups"] | {"loud-weights": loud | {"about": "x"}}}
+        )
+        == []
+    )
+    typed = {arm: f"{words} steps=9" for arm, words in loud["commands"].items()}
+    setups = found["setups"] | {"loud-weights": loud | {"commands": typed}}
+    (told,) = results._since(found | {"setups": setups})
+    assert told.startswith("- The set-up *loud-weights* has changed since. Today's command does ")
+    assert told.endswith(f"It decided: {paper.chosen(['shapley-matters-loud'])[0].says}.")
+    row = next(each for each in found["claims"] if each["id"] == "shapley-matters-loud")
+    without = {key: setup for key, setup in found["setups"].items() if key != "loud-weights"}
+    waiting = row | {"verdict": "not run", "difference": None}
+    (told,) = results._since(found | {"setups": without, "claims": [waiting]})
+    assert "*loud-weights* has come to this scale since. These claims have no runs yet: " in told
+    fewer = [each for each in paper.claims if each.id != "shapley-matters-loud"]
+    changed = paper.model_copy(
+        update={
+            "claims": tuple(fewer),
+            "setups": {key: one for key, one in paper.setups.items() if key != "loud-weights"},
+        }
+    )
+    monkeypatch.setattr(results, "_today", lambda: {"ProMed": ("promed", changed)})
+    (told,) = results._since(found)
+    assert told.startswith("- The set-up *loud-weights* has gone since.")
 
 
 def test_without_claims_the_page_says_so(results: ModuleType, kept: Path) -> None:

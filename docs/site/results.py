@@ -4,7 +4,8 @@
     python -m docs.site.results NAME RUN…            keeps the figures of run folders first
     python -m docs.site.results NAME FOLDER          the same of `workup claims` or `workup exam`
     python -m docs.site.results NAME FILE.json       the same of a study, an audit, the bench
-    python -m docs.site.results NAME FOLDER --add    of claims: adds those that it decided
+    python -m docs.site.results NAME FOLDER --add    of claims: adds those that it decided, and
+                                                     keeps the verdicts that they replace
 
 Runs that are named together differ by their seed alone, and are pooled. A page shows a table where
 it has two comments; what stands between them is rendered:
@@ -34,6 +35,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -65,7 +67,10 @@ MARK = re.compile(
 VERDICTS = (*map(str, Decision), CANNOT)
 ADD = "--add"
 CHANCE = "Claims with a figure"  # begins the note that is made anew for added claims
-HEADLINE = ("claim", "verdict", "compared", "difference", "in the paper", "seeds")
+HEADLINE = ("claim", "verdict", "compared", "difference", "in the paper", "seeds", "adjusted p")
+DECIDED = ("verdict", "reason", "compared", "written_as", "difference", "by_seed", "setup")
+"""What is kept of a verdict that another one replaces."""
+FEWER = "(others "
 
 
 def take(name: str, folders: Sequence[Path]) -> dict[str, Any]:
@@ -97,8 +102,8 @@ def added(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any
 
     A set-up of other runs than the earlier one of its name stands beside it, as in "stages, later".
     Adjusted p, counts and the note on chance are made anew. `later` says by which command each
-    claim was added. Raises UserError where no claim of `found` has a figure, or the two list other
-    claims.
+    claim was added, and `before` of a claim which verdicts were replaced, the oldest first. Raises
+    UserError where no claim of `found` has a figure, or the two list other claims.
     """
     ran = {each["id"]: each for each in found["claims"] if each["difference"] is not None}
     both = [[each["id"] for each in one["claims"]] for one in (found, earlier)]
@@ -106,9 +111,11 @@ def added(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any
         raise UserError("these claims cannot be added: they are others, or none has a figure")
     names = {name: _free(name, one, earlier["setups"]) for name, one in found["setups"].items()}
     rows = [dict(ran.get(each["id"], each)) for each in earlier["claims"]]
-    for row in rows:
+    for row, old in zip(rows, earlier["claims"], strict=True):
         if row["id"] in ran:
             row["setup"] = names.get(row["setup"], row["setup"])
+        if before := _before(row, old, earlier):
+            row["before"] = before
     gaps = [Crossed.from_json(each["difference"]) if each["difference"] else None for each in rows]
     chances = [gap.p if gap and gap.seeds >= FEWEST else math.nan for gap in gaps]
     for row, p in zip(rows, adjusted(chances), strict=True):
@@ -127,6 +134,19 @@ def added(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any
         },
         "later": [*earlier.get("later", ()), own],
     }
+
+
+def _before(
+    row: Mapping[str, Any], old: Mapping[str, Any], earlier: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The verdicts that a claim had before the `row` of today, with what made their figures."""
+    known = list(old.get("before", ()))
+    same = all(old[key] == row[key] for key in ("verdict", "difference"))
+    if same or old["verdict"] == NOT_RUN:
+        return known
+    makers = [earlier, *(own for own in earlier.get("later", ()) if row["id"] in own["claims"])]
+    kept = {key: old[key] for key in DECIDED if key in old}
+    return [*known, {**kept, "made": makers[-1]["made"]}]
 
 
 def _free(name: str, setup: Any, taken: Mapping[str, Any]) -> str:
@@ -275,12 +295,13 @@ def _level(doctor: str, entry: Mapping[str, Any], name: str) -> str:
 
 def _verdicts(found: Mapping[str, Any]) -> str:
     """The claims that have a figure as a table."""
-    told = [_told(each) for each in found["claims"] if each["difference"] is not None]
+    every = found["claims"]
+    told = [_told(each, every) for each in every if each["difference"] is not None]
     return _markdown([*told[0]] if told else [], [[*each.values()] for each in told], words=3)
 
 
-def _told(claim: Mapping[str, Any]) -> dict[str, str]:
-    """What was found of one claim, by the headings of its columns."""
+def _told(claim: Mapping[str, Any], every: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What was found of one claim of `every`, by the headings of its columns."""
     name, gap, expected = claim["written_as"], claim["difference"], claim["expected"]
     return {
         "claim": f"{claim['says']} ({claim['place']})",
@@ -289,10 +310,19 @@ def _told(claim: Mapping[str, Any]) -> dict[str, str]:
         "difference": DASH if gap is None else gap_text(name, gap_of(gap)),
         "detectable": DASH if claim["detectable"] is None else number(name, claim["detectable"]),
         "in the paper": DASH if expected is None else signed(name, expected),
-        "seeds": DASH if gap is None else str(gap["seeds"]),
+        "seeds": DASH if gap is None else _seeds(claim, every),
         "still rising": rising_text(*_still(claim)),
         "adjusted p": DASH if claim["adjusted_p"] is None else chance(claim["adjusted_p"]),
     }
+
+
+def _seeds(claim: Mapping[str, Any], every: Sequence[Mapping[str, Any]]) -> str:
+    """ "10 (others 3 and 8)": its number of seeds, and those of its set-up's claims with fewer"""
+    kin = [each for each in every if each["difference"] and each["setup"] == claim["setup"]]
+    counts = sorted({each["difference"]["seeds"] for each in kin})
+    own = claim["difference"]["seeds"]
+    fewer = " and ".join(str(count) for count in counts if count < own)
+    return f"{own} {FEWER}{fewer})" if fewer else str(own)
 
 
 def _still(claim: Mapping[str, Any]) -> tuple[int, int]:
@@ -396,11 +426,19 @@ def _headlines(beside: Path) -> str:
     rows = []
     for page, found in claimed().items():
         link = f"[{found['paper']}]({os.path.relpath(page, beside.parent)})"
-        name = page.stem.removeprefix(f"{CLAIMS}-").removesuffix(f"-{found['scale']}")
-        wanted = {claim.id for claim in claims.read(name).claims if claim.headline}
-        told = [_told(each) for each in found["claims"] if each["id"] in wanted]
+        _, paper = _today()[found["paper"]]
+        wanted = {claim.id for claim in paper.claims if claim.headline}
+        every = found["claims"]
+        told = [_told(each, every) for each in every if each["id"] in wanted]
         rows += [[link, *(each[column] for column in HEADLINE)] for each in told]
     return _markdown(["paper", *HEADLINE], rows, words=4)
+
+
+@cache
+def _today() -> dict[str, tuple[str, claims.Paper]]:
+    """A paper's title → its name, and its claims file as it is today."""
+    papers = {name: claims.read(name) for name in claims.names()}
+    return {paper.paper: (name, paper) for name, paper in papers.items()}
 
 
 def _is_ours(claim: Mapping[str, Any]) -> bool:
@@ -419,16 +457,27 @@ def _early(claim: Mapping[str, Any]) -> bool:
 
 def claims_page(found: Mapping[str, Any]) -> str:
     """The whole page of a paper's claims."""
+    table, notes = _verdicts(found), list(found["notes"])
+    if FEWER in table:
+        notes.append(
+            "*Others* in the column of seeds are claims of the same set-up that have fewer. Where "
+            "seeds were added because of a verdict, a direction is found more often than the "
+            "interval says."
+        )
     parts = [
         f"# {found['paper']}: its claims, decided at the scale {found['scale']}",
         "This page is rendered from `results/` by `make results`. Do not edit it. "
         "[How claims are decided](deciding.md).",
-        f"```\n{found['command']}\n```",
-        _verdicts(found),
+        "With the commits named below, these commands decide the claims that have a figure, each "
+        "with its seeds:",
+        f"```\n{_commands(found)}\n```",
+        table,
         f"{_by(found)[0].upper()}{_by(found)[1:]}.",
         *_later(found),
+        *_replaced(found),
+        *_since(found),
         *_without(found["claims"]),
-        *(["\n".join(f"- {note}" for note in found["notes"])] if found["notes"] else []),
+        *(["\n".join(f"- {note}" for note in notes)] if notes else []),
         "## The arms",
         "Means over seeds of the trained policies, and each seed's accuracy. *While training*: the "
         "accuracy of the training episodes in each fifth of the updates. *Still rising* counts the "
@@ -438,20 +487,114 @@ def claims_page(found: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _commands(found: Mapping[str, Any]) -> str:
+    """What decides the claims that have a figure: a command for those with the same seeds.
+
+    It is what was typed where no file of today has the paper.
+    """
+    if found["paper"] not in _today():
+        return str(found["command"])
+    name, paper = _today()[found["paper"]]
+    settings = claims.settings_in(shlex.split(found["command"].splitlines()[0])[3:])
+    typed = ["workup", "claims", name, *(word for word, *_ in settings if word[:2] != "--")]
+    if found["scale"] != claims.SCALES[0]:
+        typed += ["--scale", found["scale"]]
+    setups = {claim.id: claim.setup for claim in paper.claims}
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for each in found["claims"]:
+        if each["difference"] is not None:
+            groups.setdefault(tuple(map(int, each["by_seed"])), []).append(each["id"])
+    lines = []
+    for seeds, ids in groups.items():
+        others = {setups.get(each) for each in chain(*groups.values()) if each not in ids}
+        counts = Counter(setups.get(each) for each in ids)
+        whole = {each for each, count in counts.items() if count > 1} - {None, *others}
+        only = dict.fromkeys(setups[each] if setups.get(each) in whole else each for each in ids)
+        first = ["--first", str(min(seeds))] if min(seeds) else []
+        count = ["--seeds", str(max(seeds) - min(seeds) + 1)]
+        chosen = chain(*(("--only", each) for each in only))
+        lines.append(shlex.join([*typed, *first, *count, *chosen]))
+    return "\n".join(lines)
+
+
 def _later(found: Mapping[str, Any]) -> list[str]:
-    """Which claims were decided by commands of their own."""
-    said = {each["id"]: each["says"] for each in found["claims"]}
-    return [
-        f"Decided by `{own['command']}`, {_by(own)}, by {_arms_of(own, found)}: "
-        f"{'; '.join(said[each] for each in own['claims'])}."
-        for own in found.get("later", ())
+    """Which claims were decided later than the others, and not again after that."""
+    rows = {each["id"]: each for each in found["claims"]}
+    last = {name: own for own in found.get("later", ()) for name in own["claims"]}
+    told = []
+    for own in found.get("later", ()):
+        if kept := [name for name in own["claims"] if last[name] is own]:
+            setups = dict.fromkeys(rows[name]["setup"] for name in kept)
+            arms = f"by the arms of *{'* and *'.join(setups)}* below"
+            says = "; ".join(rows[name]["says"] for name in kept)
+            told.append(f"Decided later, {_by(own)}, {arms}: {says}.")
+    return told
+
+
+def _replaced(found: Mapping[str, Any]) -> list[str]:
+    """The earlier verdicts of claims that were decided again, by what decided them."""
+    told: dict[str, list[str]] = {}
+    for claim in found["claims"]:
+        for each in claim.get("before", ()):
+            gap, setup = each["difference"], each.get("setup")
+            by = f"by the set-up *{setup}*, {_by(each)}" if setup else _by(each)
+            says = f"{claim['says']} ({claim['place']}): **{each['verdict']}**"
+            if gap is None:
+                says += f", {each['reason']}"
+            else:
+                figure = gap_text(each["written_as"], gap_of(gap))
+                says += f", {each['compared']} {figure}, {gap['seeds']} seeds"
+            told.setdefault(by, []).append(says)
+    lines = [f"- {by}:\n" + "\n".join(f"  - {each}" for each in own) for by, own in told.items()]
+    return ["Decided before by other runs:\n\n" + "\n".join(lines)] if lines else []
+
+
+def _since(found: Mapping[str, Any]) -> list[str]:
+    """Which set-ups the claims file of today changes, lacks or adds, a line each."""
+    if found["paper"] not in _today():
+        return []
+    (_, paper), scale = _today()[found["paper"]], found["scale"]
+    here = {name: one.commands(scale) for name, one in paper.setups.items() if scale in one.scales}
+    now = {each.id: each for each in paper.claims if not each.cannot and each.setup in here}
+    changed: dict[str, list[str]] = {}
+    new: dict[str, list[str]] = {}
+    for row in found["claims"]:
+        claim = now.get(row["id"])
+        if row["difference"] is not None:
+            commands = found["setups"][row["setup"]]["commands"]
+            typed = {arm: shlex.split(words)[2:] for arm, words in commands.items()}
+            today = _trained(claim.sides, here[claim.setup]) if claim else None
+            if _trained((row["better"], row["than"]), typed) != today:
+                changed.setdefault(row["setup"], []).append(row["says"])
+        elif row["verdict"] != NOT_RUN and "cannot" not in row:
+            continue  # a check spoke against its set-up
+        elif claim and claim.setup not in found["setups"]:
+            new.setdefault(claim.setup, []).append(row["says"])
+    gone = {name for name in changed if name.partition(",")[0] not in here}
+    lines = [
+        f"- The set-up *{name}* has {'gone' if name in gone else 'changed'} since. Today's command "
+        f"does not train its runs. It decided: {'; '.join(says)}."
+        for name, says in changed.items()
     ]
+    lines += [
+        f"- The set-up *{name}* has come to this scale since. These claims have no runs yet: "
+        f"{'; '.join(says)}."
+        for name, says in new.items()
+    ]
+    return ["\n".join(lines)] if lines else []
 
 
-def _arms_of(own: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Of which set-ups the arms of claims are that were decided later."""
-    setups = [each["setup"] for each in found["claims"] if each["id"] in own["claims"]]
-    return f"the arms of *{'* and *'.join(dict.fromkeys(setups))}* below"
+def _trained(
+    sides: Iterable[str | float], commands: Mapping[str, Sequence[str]]
+) -> list[tuple[str, dict[str, str]]]:
+    """The method and settings of each arm of a claim's sides, whatever the seed and the start."""
+    parts = chain(*(claims.parted(side) for side in sides if isinstance(side, str)))
+    every = [claims.meaning(commands[arm]) for arm, _ in parts]
+    own = ("seed", "--policy")
+    return [
+        (method, {key: each for key, each in settings.items() if key not in own})
+        for method, settings in every
+    ]
 
 
 def _by(found: Mapping[str, Any]) -> str:
