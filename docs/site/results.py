@@ -36,7 +36,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -57,7 +57,7 @@ from workup.studies import claims
 from workup.studies.claims.decided import CANNOT, FEWEST, NOT_RUN
 from workup.studies.claims.deciding import NAME as CLAIMS
 from workup.studies.claims.deciding import without_means
-from workup.studies.claims.page import EACH, each_seed, held_by_chance, rising_text
+from workup.studies.claims.page import EACH, each_seed, notes_on, rising_text
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "results"
@@ -66,7 +66,6 @@ MARK = re.compile(
 )
 VERDICTS = (*map(str, Decision), CANNOT)
 ADD = "--add"
-CHANCE = "Claims with a figure"  # begins the note that is made anew for added claims
 HEADLINE = ("claim", "verdict", "compared", "difference", "in the paper", "seeds", "adjusted p")
 DECIDED = ("verdict", "reason", "compared", "written_as", "difference", "by_seed", "setup")
 """What is kept of a verdict that another one replaces."""
@@ -98,18 +97,31 @@ def take(name: str, folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def added(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
-    """The `earlier` result of a paper's claims; those with a figure in `found` are taken from it.
+    """The `earlier` result of a paper's claims; those that `found` decided are taken from it.
 
-    A set-up of other runs than the earlier one of its name stands beside it, as in "stages, later".
-    Adjusted p, counts and the note on chance are made anew. `later` says by which command each
-    claim was added, and `before` of a claim which verdicts were replaced, the oldest first. Raises
-    UserError where no claim of `found` has a figure, or the two list other claims.
+    They have a figure, or a check spoke against their set-up; where its command chose some with
+    --only, they are among these. A set-up of other runs than the earlier one of its name stands
+    beside it, as in "stages, later". Adjusted p, counts and notes are made anew. `later` says by
+    which command each claim was added, and `before` of a claim which verdicts were replaced, the
+    oldest first. Raises UserError where `found` decided no claim, or the two list other claims.
     """
-    ran = {each["id"]: each for each in found["claims"] if each["difference"] is not None}
+    words = shlex.split(found["command"])
+    only = {word for option, word in pairwise(words) if option == "--only"}
+    ran = {
+        each["id"]: each
+        for each in found["claims"]
+        if not only or only & {each["id"], each.get("setup")}
+        if each["difference"] or (each["verdict"] == CANNOT and "cannot" not in each)
+    }
     both = [[each["id"] for each in one["claims"]] for one in (found, earlier)]
     if not ran or both[0] != both[1]:
-        raise UserError("these claims cannot be added: they are others, or none has a figure")
-    names = {name: _free(name, one, earlier["setups"]) for name, one in found["setups"].items()}
+        raise UserError("these claims cannot be added: they are others, or none is decided")
+    setups = {each["setup"] for each in ran.values()} & {*found["setups"]}
+    told = [each for each in earlier["claims"] if each["id"] not in ran or each["difference"]]
+    told += [each for row in earlier["claims"] for each in row.get("before", ())]
+    used = {each.get("setup") for each in told}
+    kept = {name: one for name, one in earlier["setups"].items() if name in used}
+    names = {name: _free(name, found["setups"][name], kept) for name in setups}
     rows = [dict(ran.get(each["id"], each)) for each in earlier["claims"]]
     for row, old in zip(rows, earlier["claims"], strict=True):
         if row["id"] in ran:
@@ -122,15 +134,14 @@ def added(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any
         row["adjusted_p"] = None if math.isnan(p) else p
     papers = [each["verdict"].partition(",")[0] for each in rows if not _is_ours(each)]
     own = {"command": without_means(found["command"]), "made": found["made"], "claims": [*ran]}
-    told = [note for note in earlier["notes"] if not note.startswith(CHANCE)]
     return {
         **earlier,
         "counts": dict(Counter(papers).most_common()),
         "claims": rows,
-        "notes": [held_by_chance(sum(not math.isnan(p) for p in chances)), *told],
+        "notes": notes_on(rows),
         "setups": {
-            **earlier["setups"],
-            **{names[name]: one for name, one in found["setups"].items()},
+            **kept,
+            **{names[name]: one for name, one in found["setups"].items() if name in names},
         },
         "later": [*earlier.get("later", ()), own],
     }
@@ -429,7 +440,7 @@ def _headlines(beside: Path) -> str:
         _, paper = _today()[found["paper"]]
         wanted = {claim.id for claim in paper.claims if claim.headline}
         every = found["claims"]
-        told = [_told(each, every) for each in every if each["id"] in wanted]
+        told = [_told(each, [each]) for each in every if each["id"] in wanted]
         rows += [[link, *(each[column] for column in HEADLINE)] for each in told]
     return _markdown(["paper", *HEADLINE], rows, words=4)
 
@@ -523,11 +534,14 @@ def _later(found: Mapping[str, Any]) -> list[str]:
     last = {name: own for own in found.get("later", ()) for name in own["claims"]}
     told = []
     for own in found.get("later", ()):
-        if kept := [name for name in own["claims"] if last[name] is own]:
-            setups = dict.fromkeys(rows[name]["setup"] for name in kept)
+        kept = [rows[name] for name in own["claims"] if last[name] is own]
+        if figures := [each for each in kept if each["difference"]]:
+            setups = dict.fromkeys(each["setup"] for each in figures)
             arms = f"by the arms of *{'* and *'.join(setups)}* below"
-            says = "; ".join(rows[name]["says"] for name in kept)
+            says = "; ".join(each["says"] for each in figures)
             told.append(f"Decided later, {_by(own)}, {arms}: {says}.")
+        if says := "; ".join(each["says"] for each in kept if not each["difference"]):
+            told.append(f"Left out later, {_by(own)}, by a check: {says}.")
     return told
 
 

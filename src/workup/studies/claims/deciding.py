@@ -15,8 +15,9 @@ from rich.console import Console
 from workup.core.disk import hold
 from workup.core.errors import UserError
 from workup.core.text import several
+from workup.runs import Run
 from workup.runs.files import clear_errors
-from workup.runs.machine import command
+from workup.runs.machine import command, origin
 from workup.runs.words import duration
 from workup.studies.claims import decided
 from workup.studies.claims.decided import CANNOT, NOT_RUN, ClaimFinding, Ended, Untried
@@ -151,7 +152,7 @@ class Deciding:
         failed = {job.name: why for job, why in self.queue.failed.items()}
         return ClaimVerdicts(
             *(plan.paper.paper, plan.scale, findings, runs, about, typed, failed),
-            made([each for found in runs.values() for each in found]),
+            made([*(each.made for found in runs.values() for each in found), *self._checked()]),
         )
 
     @cached_property
@@ -164,6 +165,15 @@ class Deciding:
             if why := next(filter(None, told), None):
                 found[name] = Untried(CANNOT, why)
         return found
+
+    def _checked(self) -> Iterator[Mapping[str, Any]]:
+        """What the checks that spoke against set-ups say of themselves."""
+        for name in self.refused:
+            for first in self.plan.whole.checked(name):
+                for job in replace(self.plan.whole, first=first).checks(name):
+                    if job.ended:
+                        with Run.open(job.out) as run:
+                            yield origin(run.versions)
 
     def write(self) -> ClaimVerdicts:
         """Writes the page and the figures as they stand."""
@@ -210,14 +220,14 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def made(runs: Sequence[Ended]) -> Mapping[str, Any]:
+def made(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """When, with which version and on what kind of machine: what a result is kept with.
 
     It is what the runs say of themselves; all that they say where they differ, but of the days the
     last one.
     """
     kept: dict[str, Any] = {}
-    for key in dict.fromkeys(key for run in runs for key in run.made):
-        values = sorted({str(run.made[key]) for run in runs if key in run.made})
+    for key in dict.fromkeys(key for run in runs for key in run):
+        values = sorted({str(run[key]) for run in runs if key in run})
         kept[key] = values[-1] if key == STARTED else ", ".join(values)
     return kept
