@@ -478,6 +478,25 @@ def test_places_of_a_study_do_not_run_together(places: list[float], log: bool) -
         assert ax.get_xticklabels()[-1].get_text(), "the last place is told"
 
 
+@pytest.mark.parametrize("least", [0.09, 0.03, 0.004, 0.003, 1e-4, 2e-8, 1e-20])
+def test_heights_of_a_logarithmic_study_do_not_run_together(least: float) -> None:
+    points = [(k, Estimate.exact(height)) for k, height in enumerate((least, 1.0))]
+    with mpl.rc_context({**mpl.rcParamsDefault, **plotting.STYLE}):
+        made = plots.curves.__wrapped__("label", {"Reward": {"a": points}}, "x")  # type: ignore[attr-defined]
+        (ax,) = made.panels
+        assert ax.get_yscale() == "log"
+        assert crowded(ax) == []
+        low, high = ax.get_ylim()
+        told = {
+            tick.label1.get_text()
+            for tick in ax.yaxis.get_major_ticks()
+            if low <= tick.get_loc() <= high
+        }
+    assert len(told) >= 3
+    assert "1" in told or least == 1e-20
+    assert not any("e" in text for text in told)
+
+
 @pytest.mark.parametrize(
     "fonts", [None, ["DejaVu Sans"]], ids=["fonts of this machine", "no Chinese font"]
 )

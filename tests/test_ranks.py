@@ -86,15 +86,17 @@ def test_no_list_is_longer_than_there_are_diseases() -> None:
 
 def test_every_line_is_in_the_legend_with_its_own_look() -> None:
     small = open_source("clinic:xs")
-    reward, _ = earned(small, 2, (0.5, 1.0), 0, lambda: None).sections()
-    assert reward.figure is not None
-    page = str(reward.figure())
-    keys = re.findall(r'<b style="color:(.*?)">(.*?)</b>(.*?)</span>', page)
+    sections = earned(small, 2, (0.5, 1.0), 0, lambda: None).sections()
+    pages = [str(section.figure()) for section in sections if section.figure is not None]
+    keys, honest = (
+        re.findall(r'<b style="color:(.*?)">(.*?)</b>(.*?)</span>', page) for page in pages
+    )
     assert [name for *_, name in keys] == [
-        *(f"|D| = {length}" for length in (1, 3, 5, 10)),
         *("τ = 0.5", "τ = 1"),
+        *(f"|D| = {length}" for length in (1, 3, 5, 10)),
     ]
     assert len({(colour, symbol) for colour, symbol, _ in keys}) == len(keys)
+    assert honest == keys[:2], "a τ looks the same in both figures"
 
 
 def test_the_command_writes_numbers_and_a_page() -> None:

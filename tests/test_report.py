@@ -44,8 +44,9 @@ from workup.report import build, compare, curves, outcomes
 from workup.report.curves import Curve, apart, learning, updates_until
 from workup.report.live import PlainLive
 from workup.report.plotting import STYLE, smooth, thin
+from workup.report.rendering import environment
 from workup.report.tables import Ends, signed
-from workup.report.transcripts import groups, side
+from workup.report.transcripts import Meeting, groups, legend, side
 from workup.runs import Outcome, Record, Run, warnings
 from workup.runs.estimates import contrast
 from workup.runs.summary import summarise
@@ -456,6 +457,25 @@ def test_a_transcript_tells_what_was_missed_repeated_and_malformed() -> None:
     assert (shown.answer, shown.ending, shown.verdict) == ("", "out of turns", "wrong")
 
 
+@pytest.mark.parametrize(
+    ("coverage", "said"), [(0.0, "missed: "), (1.0, "nothing significant"), (None, "")]
+)
+def test_nothing_is_missed_that_could_not_be_asked_for(coverage: float | None, said: str) -> None:
+    fact = Fact("b", "crystals", "Crystals.", weight=3)
+    case = Case("c", "Unwell.", Truth("gout", facts=(fact,)))
+    seen = Observation((), ("b",) if coverage else (), "crystals")
+    turn = Turn((), Completion("x"), Action("ask", ("crystals",)), seen)
+    played = Episode(case, (), (turn,), Ending.OUT_OF_TURNS)
+    record = Record("a", played, correct=False, measures={"coverage": coverage})
+    met = Meeting(case, [side(record, "a")], "")
+    page = environment("workup.report").from_string(
+        '{% import "parts.html" as parts with context %}{{ parts.met(meeting, scored) }}'
+    )
+    text = page.render(meeting=met, **legend([met]))
+    assert ("missed" in text) == bool(said)
+    assert said in text
+
+
 def test_the_page_shows_a_dozen_cases_with_both_doctors(page: Page) -> None:
     body = page.source[page.source.index('id="transcripts"') :]
     assert body.count('class="side"') == 24
@@ -785,6 +805,7 @@ def test_rewards_of_several_stages_are_not_one_line(tmp_path: Path) -> None:
     for name, said in (("two", True), ("one", False)):
         beside = _compared(Run.open(tmp_path / name), tmp_path / f"{name} beside")
         assert ("compare rewards within a stage alone" in Page(beside).text) == said
+        assert "each curve the mean over 1 step." in Page(beside).text
 
 
 def test_names_beside_one_line_stand_apart_within_the_panel() -> None:
@@ -812,6 +833,33 @@ def test_parts_of_a_reward_look_different() -> None:
         keys = re.findall(r'<b style="color:(.*?)">(.*?)</b>part', page)
         assert len({*keys}) == len(keys) == len(parts)
     assert page.count("stroke-dasharray") > 0
+
+
+@pytest.mark.parametrize("additive", [True, False])
+def test_parts_of_a_reward_stay_in_their_stages(additive: bool) -> None:
+    paid = {"a": {"x": 1.0, "y": -1.0}, "b": {"x": 3.0, "y": -2.0}}
+    lines = [
+        {"stage": stage, "reward": sum(parts.values()), "parts": parts}
+        for stage, parts in paid.items()
+        for _ in range(100)
+    ]
+    curve = Curve("", lines)
+    assert curve.window > 1
+    with rc_context({**rcParamsDefault, **STYLE}):
+        (ax,) = curves.parts.__wrapped__(curve, additive).panels  # type: ignore[attr-defined]
+    if additive:
+        drawn = [area.get_paths()[0].vertices for area in ax.collections]
+    else:
+        drawn = [line.get_xydata() for line in ax.lines[:4]]
+    ends = [
+        (float(at[:, 0].min()), float(at[:, 0].max()), {*at[:, 1].tolist()} - {0.0}) for at in drawn
+    ]
+    assert ends == [
+        (1, 100, {1.0}),
+        (101, 200, {3.0}),
+        (1, 100, {-1.0}),
+        (101, 200, {-2.0}),
+    ]
 
 
 def test_what_is_left_of_rounding_is_0() -> None:

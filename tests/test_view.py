@@ -49,13 +49,13 @@ from workup.runs import Record, Run
 from workup.runs.summary import summarise
 from workup.runs.untouched import Untouched
 from workup.runs.words import number
-from workup.viewer import app, listing, opened, pages
+from workup.viewer import app, drawing, listing, opened, pages
 from workup.viewer.app import render
 from workup.viewer.asking import AddressError, ListPosition, ListQuery, key_of, written
 from workup.viewer.columns import Columns
 from workup.viewer.guard import DOCUMENT, HEADERS, Gate
 from workup.viewer.listing import listed
-from workup.viewer.progress import State, spent, stages, state
+from workup.viewer.progress import State, evaluations, spent, stages, state
 
 pytest.importorskip("uvicorn")
 
@@ -401,6 +401,31 @@ def test_the_runs_page_and_a_run(client: httpx2.Client, records: Mapping[str, Re
     assert text.count("<polyline") >= 10
     assert text.count(">last step <b>") == text.count('<figure class="curve">') > 0
     assert "The bold figure is that of the last step alone." in text
+
+
+def test_a_reward_of_several_stages_has_several_lines() -> None:
+    lines = [{"stage": stage, "reward": k, "accuracy": k} for stage in "ab" for k in (0.1, 0.2)]
+    reward, accuracy = drawing.figures(lines, {}, ())
+    assert [len(points.split()) for points in reward.mean] == [2, 2]
+    assert [len(points.split()) for points in accuracy.mean] == [4]
+    assert reward.raw == ["0.0,90.0 100.0,0.0", "200.0,90.0 300.0,0.0"]
+
+
+def test_figures_of_a_live_curve_are_short() -> None:
+    assert drawing.told("accuracy", 0.0025) == ".00"
+    assert drawing.told("loss", -0.00049) == "−0.0005"
+    assert drawing.told("loss", 3.2e-6) == "3·10⁻⁶"
+    assert drawing.told("tokens_per_second", 1234.5) == "1,234"
+
+
+def test_evaluations_have_as_many_episodes_as_there_are_cases(folder: Path) -> None:
+    """The settings allow 100 cases, of which there are 64."""
+    run = Run(folder, {"evaluation": {"cases": 100, "samples": 1}}, {}, Untouched)
+    (first,) = evaluations(run, [("warm start", 12)])
+    assert (first.done, first.total, first.at_most) == (12, 100, True)
+    done, last = evaluations(run, [("warm start", 64), ("trained", 12)])
+    assert (done.done, done.total, done.at_most) == (64, 64, False)
+    assert (last.done, last.total, last.at_most) == (12, 64, False)
 
 
 @pytest.fixture(scope="module")

@@ -483,5 +483,8 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
         "staged": any(curve.borders for curve in drawn),
         "untrained": [curve.label for curve in drawn if not curve.lines],
         **_figures(sides),
-        "windows": {curve.label: curve.window for curve in drawn if curve.lines},
+        "windows": [
+            (window, [each.label for each in drawn if each.lines and each.window == window])
+            for window in dict.fromkeys(each.window for each in drawn if each.lines)
+        ],
     }

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from workup.core.statistics import Estimate
@@ -65,6 +66,10 @@ OTHER = (0, (1, 4))
 """The dashes of an anchor that an environment from outside has."""
 
 
+Course = Sequence[tuple[NDArray[np.int64], Floats]]
+"""Lines one after the other: the steps before each point, and its height."""
+
+
 @dataclass(frozen=True)
 class Curve:
     """The steps of one run that a reward drove, numbered through over all its stages."""
@@ -103,6 +108,19 @@ class Curve:
         """(steps before it, steps until its end) of every stage."""
         starts = [0, *(before for before, _ in self.borders), len(self.lines)]
         return [*pairwise(starts)]
+
+    def smoothed(self, values: Sequence[float | None], *, staged: bool) -> Course:
+        """`values` averaged over the window, at as many steps as a figure shows.
+
+        `staged`: every stage has a line of its own, and no mean reaches across its borders. So it
+        is with the reward and its parts, as stages may pay for different things.
+        """
+        index = thin(len(values))
+        course = []
+        for start, stop in self.spans if staged else [(0, len(values))]:
+            at = index[(index >= start) & (index < stop)]
+            course.append((at, smooth(values[start:stop], self.window)[at - start]))
+        return course
 
     @property
     def borders(self) -> list[tuple[int, str]]:
@@ -235,12 +253,13 @@ def parts(curve: Curve, additive: bool) -> Drawing | None:
     if not names:
         return None
     ax = panel("", 2.6, WIDE)
-    values = [
-        smooth([(line.get("parts") or {}).get(name, 0.0) for line in curve.lines], curve.window)
+    courses = {
+        name: curve.smoothed(
+            [(line.get("parts") or {}).get(name, 0.0) for line in curve.lines], staged=True
+        )
         for name in names
-    ]
-    index = thin(len(curve.lines))
-    keys = _stack(ax, names, values, index) if additive else _lines(ax, names, values, index)
+    }
+    keys = _stack(ax, courses) if additive else _lines(ax, courses)
     _curve(ax, curve, "reward", faint=False, color=COLOURS["ink"])
     ax.axhline(0, color=COLOURS["muted"], linewidth=0.6)
     _steps(ax, curve)
@@ -251,38 +270,37 @@ def parts(curve: Curve, additive: bool) -> Drawing | None:
     )
 
 
-def _stack(ax: Axes, names: Sequence[str], values: Sequence[Floats], index: Any) -> list[Key]:
+def _stack(ax: Axes, courses: Mapping[str, Course]) -> list[Key]:
     """Positive parts are stacked upwards from zero, negative ones downwards."""
     keys = []
     for sign in (1, -1):
-        base = np.zeros(len(index))
-        for number, (name, column) in enumerate(zip(names, values, strict=True)):
-            if (np.nanmean(column) < 0) == (sign < 0):
-                top = base + np.nan_to_num(column[index])
-                ax.fill_between(index + 1, base, top, linewidth=0, **fill(number))
+        bases: Sequence[Floats | float] = [0.0] * max(map(len, courses.values()))
+        for number, (name, course) in enumerate(courses.items()):
+            if (np.nanmean(np.concatenate([mean for _, mean in course])) < 0) == (sign < 0):
+                tops = [b + np.nan_to_num(mean) for b, (_, mean) in zip(bases, course, strict=True)]
+                for (at, _), base, top in zip(course, bases, tops, strict=True):
+                    ax.fill_between(at + 1, base, top, linewidth=0, **fill(number))
                 keys.append(fill_key(f"− {name}" if sign < 0 else name, number))
-                base = top
+                bases = tops
     return keys
 
 
-def _lines(ax: Axes, names: Sequence[str], values: Sequence[Floats], index: Any) -> list[Key]:
-    for number, column in enumerate(values):
-        ax.plot(index + 1, column[index], **series(number))
-    return [series_key(name, number) for number, name in enumerate(names)]
+def _lines(ax: Axes, courses: Mapping[str, Course]) -> list[Key]:
+    for number, course in enumerate(courses.values()):
+        for at, mean in course:
+            ax.plot(at + 1, mean, **series(number))
+    return [series_key(name, number) for number, name in enumerate(courses)]
 
 
 def _curve(ax: Axes, curve: Curve, metric: str, *, faint: bool, **look: Any) -> None:
     values = curve.values(metric)
     if all(value is None for value in values):
         return
-    index = thin(len(values))
     raw = np.array([np.nan if value is None else value for value in values])
-    for start, stop in curve.spans if metric == "reward" else [(0, len(values))]:
-        inside = index[(index >= start) & (index < stop)]
+    for at, mean in curve.smoothed(values, staged=metric == "reward"):
         if faint and curve.window > 1:
-            ax.plot(inside + 1, raw[inside], alpha=0.25, linewidth=0.7, **look)
-        mean = smooth(values[start:stop], curve.window)[inside - start]
-        ax.plot(inside + 1, mean, linewidth=1.8, **look)
+            ax.plot(at + 1, raw[at], alpha=0.25, linewidth=0.7, **look)
+        ax.plot(at + 1, mean, linewidth=1.8, **look)
 
 
 def _steps(ax: Axes, curve: Curve | None = None) -> None:
@@ -296,6 +314,9 @@ def _steps(ax: Axes, curve: Curve | None = None) -> None:
             "color": COLOURS["muted"],
             "va": "top",
             "rotation": 90,
+            # readable where curves pass below it
+            "bbox": {"facecolor": COLOURS["paper"], "edgecolor": "none", "alpha": 0.8, "pad": 0.8},
+            "zorder": 4,
         }
         ax.annotate(
             name,

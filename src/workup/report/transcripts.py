@@ -59,7 +59,7 @@ class TranscriptTurn:
 
 @dataclass(frozen=True)
 class TranscriptEpisode:
-    """One doctor's encounter."""
+    """One doctor's encounter; `missed` is None where findings could not be asked for."""
 
     doctor: str
     verdict: str
@@ -69,7 +69,7 @@ class TranscriptEpisode:
     questions: int
     reward: str
     lines: list[TranscriptTurn]
-    missed: list[Fact]
+    missed: list[Fact] | None
 
     @property
     def size(self) -> int:
@@ -214,7 +214,8 @@ def side(record: Record, label: str) -> TranscriptEpisode:
         episode.questions,
         reward,
         list(_lines(record)),
-        missed_critical(record.episode),
+        # A share of findings without a value says so: they stood in the opening, or were none.
+        None if record.measures.get("coverage", 0.0) is None else missed_critical(episode),
     )
 
 

@@ -17,6 +17,7 @@ WARM_START = "warm start"
 STAGES = ("untrained", WARM_START, "sft", "dpo", "trained")
 ORACLE = "oracle context"  # how the label of who reads the whole record in one turn ends
 DASH = "–"
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def columns(entries: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -77,6 +78,15 @@ def decimal(value: float, digits: int = 2) -> str:
         return DASH
     text = f"{value:.{digits}f}"
     return (text if text.strip("-0.") else text.removeprefix("-")).replace("-", "−")
+
+
+def powers(text: str) -> str:
+    """Python's "5e-05" as "5·10⁻⁵", "1e-06" as "10⁻⁶"; a text without a power as it is."""
+    factor, found, power = text.partition("e")
+    if not found:
+        return text
+    raised = f"10{str(int(power)).translate(RAISED)}"
+    return raised if factor == "1" else f"{factor}·{raised}"
 
 
 def plus_minus(metric: str, estimate: Estimate) -> str:

@@ -38,7 +38,7 @@ ORDERED = 5
 
 PRESENTATION, RESULTS = "presentation", "with results"
 KNOWN = (PRESENTATION, RESULTS)
-LEFT, MIDDLE, RIGHT = "τ = 1, by length", "five candidates, by τ", "gain from 5 to 4 candidates"
+BY_τ, GAIN, BY_LENGTH = "five candidates, by τ", "gain from 5 to 4 candidates", "τ = 1, by length"
 
 
 class Settings(SourceSettings):
@@ -104,8 +104,11 @@ class Ranks(Result):
             "place 1 of 4": lambda τ: f"{R_d(1, 4, τ):.3f}",
         }
         of_five = sheet("R_d of a list of five", self.taus, columns)
-        drawn = "Fig. 3 of the paper, by our code."
-        means = "Means with 95\u00a0% intervals by case."
+        drawn = "R_d as in Fig. 3 of the paper, by our code."
+        means = (
+            "Expected R_d with the presentation alone and with the results of the examinations: "
+            "means with 95\u00a0% intervals by case."
+        )
         return [
             Section("The reward", (of_five,), self._figure_3, drawn),
             Section("An honest list", (self._earned(), self._best()), self._expected, means),
@@ -113,19 +116,19 @@ class Ranks(Result):
 
     def _figure_3(self) -> Markup:
         panels: Mapping[str, plots.Curves] = {
-            LEFT: {
-                f"|D| = {D}": [(i, Estimate.exact(R_d(i, D, 1.0))) for i in range(1, D + 1)]
-                for D in (1, 3, 5, 10)
-            },
-            MIDDLE: {
+            BY_τ: {
                 f"τ = {τ:g}": [(i, Estimate.exact(R_d(i, 5, τ))) for i in range(1, 6)]
                 for τ in self.taus
             },
-            RIGHT: {
+            GAIN: {
                 f"τ = {τ:g}": [
                     (i, Estimate.exact(R_d(i, 4, τ) - R_d(i, 5, τ))) for i in range(1, 5)
                 ]
                 for τ in self.taus
+            },
+            BY_LENGTH: {
+                f"|D| = {D}": [(i, Estimate.exact(R_d(i, D, 1.0))) for i in range(1, D + 1)]
+                for D in (1, 3, 5, 10)
             },
         }
         return plots.curves("R_d by place, length and τ", panels, "place of the truth")

@@ -7,13 +7,13 @@ hold style attributes, which the pages' security policy refuses.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from workup.metrics import known
 from workup.report.curves import HEALTH, PANELS, Curve, reinforced
-from workup.report.plotting import smooth, thin
-from workup.runs.words import number
+from workup.runs.words import number, powers
 
 WIDTH, HEIGHT = 300.0, 90.0  # a figure's size in its own units
 
@@ -31,12 +31,13 @@ class Level:
 class Figure:
     """One metric over the steps: the points of its lines, and what its axes say.
 
-    `last` is the value of the last step that has one, not smoothed.
+    The reward has a line for every stage. `last` is the value of the last step that has one, not
+    smoothed.
     """
 
     title: str
-    raw: str
-    mean: str
+    raw: Sequence[str]
+    mean: Sequence[str]
     low: str
     high: str
     last: str
@@ -63,29 +64,28 @@ def _figure(
     curve: Curve, metric: str, title: str, anchors: Mapping[str, Mapping[str, Any]]
 ) -> Figure | None:
     values = curve.values(metric)
-    known = [value for value in values if value is not None]
-    if not known:
+    defined = [value for value in values if value is not None]
+    if not defined:
         return None
     levels = _levels(anchors, "return" if metric == "reward" else metric)
-    low, high = min([*known, *levels.values()]), max([*known, *levels.values()])
+    low, high = min([*defined, *levels.values()]), max([*defined, *levels.values()])
     span = high - low or 1.0
-    index = [int(k) for k in thin(len(values))]
-    averaged = smooth(values, curve.window)
+    course = curve.smoothed(values, staged=metric == "reward")
 
-    def points(row: Sequence[float | None]) -> str:
+    def points(places: Iterable[int], row: Iterable[float | None]) -> str:
         return " ".join(
             f"{WIDTH * k / max(1, len(values) - 1):.1f},{HEIGHT * (high - value) / span:.1f}"
-            for k in index
-            if (value := row[k]) is not None and math.isfinite(value)
+            for k, value in zip(places, row, strict=True)
+            if value is not None and math.isfinite(value)
         )
 
     return Figure(
         title,
-        points(values),
-        points([float(value) for value in averaged]),
+        [points(at, [values[k] for k in at]) for at, _ in course],
+        [points(at, mean) for at, mean in course],
         told(metric, low),
         told(metric, high),
-        told(metric, known[-1]),
+        told(metric, defined[-1]),
         len(values),
         [
             Level(doctor, round(HEIGHT * (high - mean) / span, 1), told(metric, mean))
@@ -95,12 +95,15 @@ def _figure(
 
 
 def told(metric: str, value: float) -> str:
-    """A figure as in tables, but with digits to suit very large and very small ones."""
+    """A figure as in tables, but with digits to suit very large and very small ones.
+
+    Shares alone are as in tables, however small.
+    """
     if abs(value) >= 100:
         return f"{value:,.0f}".replace("-", "−")
-    if abs(value) >= 0.005 or not value:
+    if abs(value) >= 0.005 or not value or known.metric(metric).share:
         return number(metric, value)
-    return f"{value:.0e}".replace("-", "−")
+    return powers(f"{value:.1g}").replace("-", "−")
 
 
 def _levels(anchors: Mapping[str, Mapping[str, Any]], metric: str) -> dict[str, float]:

@@ -162,7 +162,8 @@ def _facts(
             yield name.capitalize(), named
     yield "Started", run.started[:16] or DASH
     if (seconds := run.summary.get("seconds")) is not None:
-        yield "Took", duration(float(seconds))
+        # A training's summary counts the steps alone, without its evaluations.
+        yield "Training time" if phases else "Took", duration(float(seconds))
     if money is not None:
         yield "Spent", f"{money:.4g}"
     if run.config.get("budget") is not None:

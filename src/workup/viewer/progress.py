@@ -27,12 +27,16 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StageSteps:
-    """One stage: its steps so far, of how many where that is known, and the seconds left."""
+    """One stage: its steps so far, of how many where that is known, and the seconds left.
+
+    `at_most`: there may be fewer than `total`.
+    """
 
     name: str
     done: int
     total: int | None = None
     left: float | None = None
+    at_most: bool = False
 
 
 def state(run: Run) -> State:
@@ -92,7 +96,11 @@ def _whole(value: object, lines: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def evaluations(run: Run, counts: Sequence[tuple[str, int]]) -> list[StageSteps]:
-    """The doctors that are being evaluated, with the episodes that they have played."""
+    """The doctors that have been evaluated, and the one that is, with the episodes played so far.
+
+    They play one after the other, so that only the last may have episodes left. All play the same
+    cases, of which there may be fewer than the settings allow: how many is not known of the first.
+    """
     settings = run.config.get("evaluation")
     cases, samples = (
         (settings.get(name) for name in ("cases", "samples"))
@@ -101,7 +109,14 @@ def evaluations(run: Run, counts: Sequence[tuple[str, int]]) -> list[StageSteps]
     )
     known = isinstance(cases, int) and isinstance(samples, int) and cases > 0
     total = cases * samples if known else None  # type: ignore[operator]
-    return [StageSteps(doctor, count, total) for doctor, count in counts]
+    done = [StageSteps(doctor, count, count) for doctor, count in counts[:-1]]
+    last = [
+        StageSteps(doctor, count, done[0].total)
+        if done
+        else StageSteps(doctor, count, total, at_most=True)
+        for doctor, count in counts[-1:]
+    ]
+    return done + last
 
 
 def spent(run: Run, lines: Sequence[Mapping[str, Any]]) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite
+from math import isfinite, log10
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,6 +22,7 @@ from workup.report.plotting import (
     rowed,
     whiskers,
 )
+from workup.runs.words import powers
 
 Ends = tuple[float, float]
 NO_ENDS: Mapping[str, Ends] = {}
@@ -29,6 +30,8 @@ Curves = Mapping[str, Sequence[tuple[float, Estimate]]]  # series → (x, y)
 Rows = Mapping[str, Sequence[Estimate | None]]  # series → one value for each row
 HEIGHT = 2.6  # inches
 APART = 0.16  # the least distance between two tick labels, as a share of the axis
+DECADES = 2.5  # a logarithmic axis that spans more has ticks at powers of ten alone
+TICKS = 7  # of such an axis, at most
 
 
 @figure
@@ -93,7 +96,9 @@ def _upright(ax: Axes, means: Sequence[float], ends: Ends | None) -> None:
         ax.set_ylim(*_wide(ends))
     elif min(means) > 0 and max(means) > 10 * min(means):
         ax.set_yscale("log")
-        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        low, high = ax.get_ylim()
+        between = (1, 2, 5) if log10(high / low) <= DECADES else (1,)
+        ax.yaxis.set_major_locator(LogLocator(subs=between, numticks=TICKS))
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
         ax.yaxis.set_minor_locator(NullLocator())
     else:
@@ -102,13 +107,13 @@ def _upright(ax: Axes, means: Sequence[float], ends: Ends | None) -> None:
 
 
 def _short(value: float) -> str:
-    """ "0.25", "4", "24 k", "1.5 M" """
+    """ "0.25", "4", "24 k", "1.5 M", "10⁻⁵" """
     for unit, size in ((" B", 1e9), (" M", 1e6), (" k", 1e3)):
         if value >= 10 * size or (value >= size > 1e3):
             return (
                 f"{value / size:.2g}{unit}" if value < 100 * size else f"{value / size:.0f}{unit}"
             )
-    return f"{value:g}"
+    return powers(f"{value:g}")
 
 
 def _wide(ends: Ends) -> Ends:
