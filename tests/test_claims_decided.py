@@ -25,7 +25,7 @@ from workup.report.sheets import Sheet
 from workup.runs import Outcome
 from workup.runs.rising import Learning
 from workup.studies.claims import Claim, Headroom, checks
-from workup.studies.claims.decided import ClaimFinding, Ended, Untried, finding
+from workup.studies.claims.decided import ClaimFinding, ClaimVerdict, Ended, finding
 from workup.studies.claims.figures import figure
 from workup.studies.claims.page import (
     ClaimVerdicts,
@@ -119,7 +119,7 @@ def test_sides_without_room_for_a_difference_are_not_called_alike() -> None:
     nobody = finding(claim(), runs(0.0, 0.0))
     assert (nobody.verdict, nobody.reason) == (
         "could not show it",
-        "accuracy is .00 on both sides",
+        "accuracy is at most .00 on both sides",
     )
     assert finding(claim(lower=True), runs(0.0, 0.0)).verdict == "equal within the margin"
 
@@ -455,7 +455,7 @@ def test_what_has_no_run_says_so() -> None:
     apart = finding(claim(), [ended("a", 0, 0.5), ended("a", 1, 0.5), ended("b", 2, 0.5)])
     assert apart.reason == "the two sides have no seed in common (0, 1; 2)"
     assert (
-        finding(claim(), runs(0.8, 0.6), Untried("could not show it", "no room")).reason
+        finding(claim(), runs(0.8, 0.6), ClaimVerdict("could not show it", "no room")).reason
         == "no room"
     )
     assert finding(claim(cannot="none at hand"), []).reason == "none at hand"

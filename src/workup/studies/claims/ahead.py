@@ -45,7 +45,7 @@ class OpenedCases(NamedTuple):
 class Foreseen(NamedTuple):
     """What is known of an evaluation before it is made.
 
-    `outside` tells of a method or an environment that is not built in: what it finds may have any
+    `outside` is whether the method or the environment is not built in: its measures may have any
     name. `doctors` are those that will be evaluated, `diseases` those that a patient can have; both
     are empty where they are not known.
     """
@@ -147,7 +147,7 @@ class Ahead:
         return found._replace(diseases=self._open(s, world, s.split or 0).source.diagnoses)
 
     def _open(self, s: Settings | PolicySettings, world: World, split: int | str) -> OpenedCases:
-        key = repr((s.cases, split, s.strict, s.seed, world.config))
+        key = repr((s.cases, split, s.strict, s.seed, world.name, world.config))
         if key not in self._opened:
             source = open_source(s.cases, split=split, strict=s.strict)
             environment = world.open(source)
@@ -199,7 +199,7 @@ def refuse_claim(
 
     `further` has the evaluations of arms in `places` elsewhere, by arm and place.
     """
-    if not any(arms[arm].outside for arm, _ in claim.compared):
+    if not any(further.get(each, arms[each.arm]).outside for each in claim.compared):
         for measure in filter(None, (claim.measure, claim.than_measure)):
             refuse_measure(measure)
     for arm, place in claim.compared:

@@ -39,8 +39,8 @@ FEWEST = 3
 OWN = ("accuracy", "exact_reader", "questions", "critical", "recall", "repeats")
 
 
-class Untried(NamedTuple):
-    """The verdict on the claims of a set-up that has no runs, and why it has none."""
+class ClaimVerdict(NamedTuple):
+    """A verdict, and the reason where there is one to tell; "" if the figure says it all."""
 
     verdict: str
     reason: str
@@ -208,10 +208,12 @@ def _outcomes(run: Run, place: str, elsewhere: Mapping[str, Path]) -> Sequence[O
         return other.outcomes(policies[0]) if policies else []
 
 
-def finding(claim: Claim, runs: Iterable[Ended], untried: Untried | None = None) -> ClaimFinding:
+def finding(
+    claim: Claim, runs: Iterable[Ended], untried: ClaimVerdict | None = None
+) -> ClaimFinding:
     """What these runs of the claim's set-up say of it; `untried` where it has none, and why."""
     if claim.cannot:
-        untried = Untried(CANNOT, claim.cannot)
+        untried = ClaimVerdict(CANNOT, claim.cannot)
     if untried is not None:
         return ClaimFinding(claim, untried.verdict, reason=untried.reason)
     arms: dict[str, dict[int, Ended]] = {}
@@ -245,27 +247,29 @@ def finding(claim: Claim, runs: Iterable[Ended], untried: Untried | None = None)
     return ClaimFinding(claim, told, found, ours, theirs, each, rising, reason)
 
 
-def judged(claim: Claim, found: Crossed, ours: float | None, theirs: float | None) -> Untried:
-    """The verdict on a difference whose sides are at `ours` and `theirs`, and what limits it.
+def judged(claim: Claim, found: Crossed, ours: float | None, theirs: float | None) -> ClaimVerdict:
+    """The verdict on a difference whose sides are at `ours` and `theirs`.
 
-    Sides are not called alike where the level leaves no room for a difference: nobody is ever
-    right, or the paper's difference is more than the larger side has of it here.
+    A difference without a direction could not be shown where the levels leave no room for it: a
+    share is below the margin on both sides, or the paper's difference is more than the larger side
+    has of it here.
     """
     if found.seeds < FEWEST:  # as in `enough`
-        return Untried(f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds", "")
+        return ClaimVerdict(f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds", "")
     told = decide(found, claim.margin, -1 if claim.lower else 1, claim.comparable)
     of, levels = metric(claim.measure), [each for each in (ours, theirs) if each is not None]
-    plain = not claim.of_run and LESS not in f"{claim.better}{claim.than}"
-    if told.directed or not (plain and levels) or of.range == ANY:
-        return Untried(str(told), "")
+    gains = any(LESS in str(side) for side in claim.sides)
+    other = claim.of_run or claim.than_measure or gains  # no two levels of one measure
+    if told.directed or other or not levels or of.range == ANY:
+        return ClaimVerdict(str(told), "")
     most = max(levels)
     if of.share and not claim.lower and most < claim.margin:
-        return Untried(CANNOT, f"{of.title} is {number(of.name, most)} on both sides")
+        return ClaimVerdict(CANNOT, f"{of.title} is at most {number(of.name, most)} on both sides")
     if told.decision == Decision.SMALLER and claim.comparable and claim.comparable > most:
         paper = number(of.name, claim.comparable)
         limit = f"{of.title} is at most {number(of.name, most)} here"
-        return Untried(CANNOT, f"{limit}, so the paper's difference of {paper} cannot occur")
-    return Untried(str(told), "")
+        return ClaimVerdict(CANNOT, f"{limit}, so the paper's difference of {paper} cannot occur")
+    return ClaimVerdict(str(told), "")
 
 
 def _alone(ours: Side, theirs: Side) -> str:

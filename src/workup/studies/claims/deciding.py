@@ -20,7 +20,7 @@ from workup.runs.files import clear_errors
 from workup.runs.machine import command, origin
 from workup.runs.words import duration
 from workup.studies.claims import decided
-from workup.studies.claims.decided import CANNOT, NOT_RUN, ClaimFinding, Ended, Untried
+from workup.studies.claims.decided import CANNOT, NOT_RUN, ClaimFinding, ClaimVerdict, Ended
 from workup.studies.claims.page import ClaimVerdicts
 from workup.studies.claims.queue import ClaimRun, Queue, summary_of
 from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
@@ -139,7 +139,7 @@ class Deciding:
         for each in plan.paper.claims:
             if not each.cannot and each.setup not in plan.setups:
                 lacking = f"it has no set-up at the scale {plan.scale}"
-                untried[each.setup] = Untried(NOT_RUN, lacking)
+                untried[each.setup] = ClaimVerdict(NOT_RUN, lacking)
         findings = [
             decided.finding(each, runs.get(each.setup, ()), untried.get(each.setup))
             for each in plan.paper.claims
@@ -156,14 +156,14 @@ class Deciding:
         )
 
     @cached_property
-    def refused(self) -> Mapping[str, Untried]:
+    def refused(self) -> Mapping[str, ClaimVerdict]:
         """The set-ups of which a check speaks against them, whichever command made it."""
         found, plan = {}, self.plan.whole
         for name in plan.setups:
             firsts = sorted(plan.checked(name))
             told = (replace(plan, first=first).problem(name) for first in firsts)
             if why := next(filter(None, told), None):
-                found[name] = Untried(CANNOT, why)
+                found[name] = ClaimVerdict(CANNOT, why)
         return found
 
     def _checked(self) -> Iterator[Mapping[str, Any]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from workup.core.errors import UserError
 from workup.runs import Run
 from workup.studies.claims import START, Claim, Paper, ScaleName, Setup, checks, meaning
-from workup.studies.claims.decided import CANNOT, FEWEST, NOT_RUN, Untried
+from workup.studies.claims.decided import CANNOT, FEWEST, NOT_RUN, ClaimVerdict
 from workup.studies.claims.queue import EVALUATE, ClaimRun, Queue
 
 BOUNDS = 3
@@ -219,7 +219,7 @@ class ClaimTrial:
     need: Callable[[str], float | None]
     told: Callable[[ClaimRun], object]
     looked: Callable[[], object]
-    untried: dict[str, Untried] = field(default_factory=dict)
+    untried: dict[str, ClaimVerdict] = field(default_factory=dict)
     seeds: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -259,9 +259,9 @@ class ClaimTrial:
             lost = [job for job in self.plan.before(name) if job in self.queue.failed]
             if lost:
                 reason = f"{lost[0].name} failed: {self.queue.failed[lost[0]]}"
-                self.untried[name] = Untried(NOT_RUN, reason)
+                self.untried[name] = ClaimVerdict(NOT_RUN, reason)
             elif why := self.plan.problem(name):
-                self.untried[name] = Untried(CANNOT, why)
+                self.untried[name] = ClaimVerdict(CANNOT, why)
         self.looked()
 
     def _batch(self, wanted: Sequence[tuple[str, int]]) -> None:
