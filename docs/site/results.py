@@ -447,7 +447,7 @@ def _headlines(beside: Path) -> str:
 
 @cache
 def _today() -> dict[str, tuple[str, claims.Paper]]:
-    """A paper's title → its name, and its claims file as it is today."""
+    """The claims files of today: {"Med-R³": ("medr3", what its file holds)} and so on."""
     papers = {name: claims.read(name) for name in claims.names()}
     return {paper.paper: (name, paper) for name, paper in papers.items()}
 

@@ -1,8 +1,8 @@
-"""What can be known of a plan before its first run: a mistake is told before hours of training.
+"""Checks a plan of claims before its first run, so that a mistake in a file costs no training.
 
-The words of every arm are read as `workup train` reads them, without its policy. At a scale that
-`needs` nothing the cases and the encounter are opened too. So it is known who will be evaluated,
-and which diseases there are.
+The words of every arm are read as `workup train` reads them, but no policy is loaded. At a scale
+that `needs` nothing the cases and the encounter are opened too. So it is known who will be
+evaluated, and which diseases there are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workup.runs.files import read_json
 from workup.runs.settings import PolicySettings, Settings, World, build, read, with_user_config
 from workup.runs.settings import world as chosen_world
 from workup.runs.words import STAGES
-from workup.studies.claims import START, TRAINED, Claim, Setup, settings_in
+from workup.studies.claims import START, TRAINED, Claim, Headroom, settings_in
 from workup.studies.claims.deciding import NAME
 from workup.studies.claims.queue import ClaimRun
 from workup.studies.claims.trial import ClaimsPlan
@@ -108,7 +108,7 @@ class Ahead:
                         further[arm, place] = self.evaluated(job, arms[arm], closed=closed)
             if setup.headroom:
                 with _at(f"setup {name}, headroom"):
-                    refuse_headroom(setup, arms[setup.tried[0]])
+                    refuse_headroom(setup.headroom, arms[setup.tried[0]])
             for claim in plan.claims(name):
                 with _at(f"claim {claim.id}"):
                     refuse_claim(claim, arms, further, [*setup.elsewhere])
@@ -179,13 +179,12 @@ def typed(words: Sequence[str], options: Sequence[str], fixed: Mapping[str, str]
     return {**read(plain, Path(config) if config else None), **given}
 
 
-def refuse_headroom(setup: Setup, arm: Foreseen) -> None:
+def refuse_headroom(room: Headroom, arm: Foreseen) -> None:
     """Raises UserError for an anchor or a measure that the evaluation of `arm` will not have."""
-    room = setup.headroom
-    for doctor in (room.high, room.low) if room and arm.doctors else ():
+    for doctor in (room.high, room.low) if arm.doctors else ():
         if doctor not in arm.doctors:
             raise unknown("doctor", doctor, arm.doctors)
-    if room and not arm.outside:
+    if not arm.outside:
         refuse_measure(room.measure)
 
 
