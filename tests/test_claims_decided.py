@@ -121,7 +121,31 @@ def test_sides_without_room_for_a_difference_are_not_called_alike() -> None:
         "could not show it",
         "accuracy is at most .00 on both sides",
     )
-    assert finding(claim(lower=True), runs(0.0, 0.0)).verdict == "equal within the margin"
+    lessened = finding(claim(lower=True), runs(0.0, 0.0))
+    assert (lessened.verdict, lessened.reason) == (
+        "could not show it",
+        "accuracy is .00 with b; less can be found only where that is above .05",
+    )
+    best = finding(claim(), runs(0.99, 1.0))
+    assert (best.verdict, best.reason) == (
+        "could not show it",
+        "accuracy is 1.00 with b; more can be found only where that is below .95",
+    )
+    assert finding(claim(), runs(0.6, 1.0)).verdict == "refuted", "a direction needs no room"
+
+
+def test_a_curve_that_falls_has_no_rise_to_lessen() -> None:
+    every = [
+        replace(run, figures={("slope", "accuracy"): -1.2 + 0.001 * run.seed})
+        for run in runs(0.5, 0.5)
+    ]
+    less = finding(claim(of_run="slope", lower=True), every)
+    assert (less.verdict, less.reason) == (
+        "could not show it",
+        "rise of accuracy in 100 steps is −1.20 with b; less can be found only where that is "
+        "above 0.05",
+    )
+    assert finding(claim(of_run="slope"), every).verdict == "equal within the margin"
 
 
 def test_a_claims_margin_is_less_than_what_the_paper_reports() -> None:

@@ -250,9 +250,9 @@ def finding(
 def judged(claim: Claim, found: Crossed, ours: float | None, theirs: float | None) -> ClaimVerdict:
     """The verdict on a difference whose sides are at `ours` and `theirs`.
 
-    A difference without a direction could not be shown where the levels leave no room for it: a
-    share is below the margin on both sides, or the paper's difference is more than the larger side
-    has of it here.
+    A difference without a direction could not be shown where the levels leave no room for it:
+    `than` is less than a margin from the end of the measure's range, a share is below the margin on
+    both sides, or the paper's difference is more than the larger side has of it here.
     """
     if found.seeds < FEWEST:  # as in `enough`
         return ClaimVerdict(f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds", "")
@@ -260,6 +260,8 @@ def judged(claim: Claim, found: Crossed, ours: float | None, theirs: float | Non
     of, levels = metric(claim.measure), [each for each in (ours, theirs) if each is not None]
     gains = any(LESS in str(side) for side in claim.sides)
     other = claim.of_run or claim.than_measure or gains  # no two levels of one measure
+    if not told.directed and (why := _at_the_end(claim, theirs)):
+        return ClaimVerdict(CANNOT, why)
     if told.directed or other or not levels or of.range == ANY:
         return ClaimVerdict(str(told), "")
     most = max(levels)
@@ -270,6 +272,24 @@ def judged(claim: Claim, found: Crossed, ours: float | None, theirs: float | Non
         limit = f"{of.title} is at most {number(of.name, most)} here"
         return ClaimVerdict(CANNOT, f"{limit}, so the paper's difference of {paper} cannot occur")
     return ClaimVerdict(str(told), "")
+
+
+def _at_the_end(claim: Claim, theirs: float | None) -> str:
+    """Why `than` leaves `better` no room, in the claimed direction; "" if it does."""
+    if theirs is None or claim.than_measure or any(LESS in str(side) for side in claim.sides):
+        return ""
+    known = FIGURES.get(claim.of_run)
+    low, high = known.range if known else metric(claim.measure).range
+    last = low + claim.margin if claim.lower else high - claim.margin
+    if (theirs > last) if claim.lower else (theirs < last):
+        return ""
+    name = claim.written_as
+    title = (known.title if known else "{}").format(metric(claim.measure).title)
+    words = ("less", "above") if claim.lower else ("more", "below")
+    return (
+        f"{title} is {number(name, theirs)} with {claim.than}; {words[0]} can be found only where "
+        f"that is {words[1]} {number(name, last)}"
+    )
 
 
 def _alone(ours: Side, theirs: Side) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from workup.metrics.known import metric
+from workup.metrics.metric import ANY, COUNT, SHARE
 from workup.report import dynamics, regression
 from workup.report.curves import Curve
 from workup.runs import Outcome
@@ -27,12 +28,14 @@ class RunFigure:
 
     `of` takes the reinforcement steps of a run, the outcomes of its trained policy's evaluation,
     and the measure's name. It returns NaN, or the reason, where the figure is undefined. Only
-    `measures` have it; empty means all.
+    `measures` have it; empty means all. `range` is (lowest, highest) of what a claim can be about:
+    a curve rises less than another one only if that one rises.
     """
 
     title: str
     of: Callable[[Curve, Sequence[Outcome], str], float | str]
     measures: Sequence[str] = ()
+    range: tuple[float, float] = ANY
 
 
 def slope(curve: Curve, _: Sequence[Outcome], name: str) -> float:
@@ -85,10 +88,12 @@ def _trend(curve: Curve, name: str) -> dynamics.Trend:
 
 
 FIGURES: Mapping[str, RunFigure] = {
-    "slope": RunFigure("rise of {} in 100 steps", slope),
-    "fit": RunFigure("R² of the trend of {}", fit),
+    "slope": RunFigure("rise of {} in 100 steps", slope, range=COUNT),
+    "fit": RunFigure("R² of the trend of {}", fit, range=SHARE),
     "late deviation": RunFigure("deviation of {} in the last steps, in hundredths", late_deviation),
-    "correlation": RunFigure("correlation of accuracy and {} over training", correlation),
+    "correlation": RunFigure(
+        "correlation of accuracy and {} over training", correlation, range=(-1, 1)
+    ),
     "lead": RunFigure(
         "coefficient of {} less the greatest size of another", lead, [*regression.SHARES]
     ),
