@@ -122,12 +122,10 @@ class Ahead:
         s = with_user_config(Settings, typed(rest, TRAIN_OPTIONS, {"method": name}))
         method = methods.load(s.method)
         options = build(method.settings, s.own_reward, prefix="reward")
-        world = chosen_world(s.environment, method.environment)
-        extra.roles(s.evaluation.measures)
-        found = Foreseen(s.cases, world, ":" in s.method or ":" in world.name)
+        found = foreseen(s, method.environment, outside=":" in s.method)
         if closed:
             return found
-        opened = self._open(s, world, s.split)
+        opened = self._open(s, found.world, s.split)
         # The policy is evaluated before each stage and, under another name, after the last one.
         stages = [stage.name for stage in method.stages(options, opened.environment)][:-1]
         anchors = opened.environment.about.anchors(opened.source, s.seed)
@@ -139,12 +137,10 @@ class Ahead:
         policy, *rest = job.words
         given = {"cases": of.cases, **typed(rest, EVALUATE_OPTIONS, {"policy": policy})}
         s = with_user_config(PolicySettings, given)
-        world = chosen_world(s.environment, of.world.config)
-        extra.roles(s.evaluation.measures)
-        found = Foreseen(s.cases, world, of.outside or ":" in world.name)
+        found = foreseen(s, of.world.config, outside=of.outside)
         if closed:
             return found
-        return found._replace(diseases=self._open(s, world, s.split or 0).source.diagnoses)
+        return found._replace(diseases=self._open(s, found.world, s.split or 0).source.diagnoses)
 
     def _open(self, s: Settings | PolicySettings, world: World, split: int | str) -> OpenedCases:
         key = repr((s.cases, split, s.strict, s.seed, world.name, world.config))
@@ -154,6 +150,16 @@ class Ahead:
             presented = environment.about.presented(source, s.seed)
             self._opened[key] = OpenedCases(presented, environment)
         return self._opened[key]
+
+
+def foreseen(s: Settings | PolicySettings, usual: Mapping[str, Any], *, outside: bool) -> Foreseen:
+    """What these settings alone tell; `usual` is the encounter where they name none.
+
+    Raises UserError for an environment, its settings, or further measures that nobody knows.
+    """
+    world = chosen_world(s.environment, usual)
+    extra.roles(s.evaluation.measures)
+    return Foreseen(s.cases, world, outside or ":" in world.name)
 
 
 def typed(words: Sequence[str], options: Sequence[str], fixed: Mapping[str, str]) -> dict[str, Any]:
