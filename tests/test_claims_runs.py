@@ -29,6 +29,7 @@ from workup.runs.words import number
 from workup.studies import claims
 from workup.studies.claims import SCALES, meaning
 from workup.studies.claims.deciding import Deciding, alone, without_means
+from workup.studies.claims.page import told_left_out
 from workup.studies.claims.queue import PROGRAM, ClaimRun, Queue
 from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
 
@@ -327,6 +328,11 @@ def test_words_that_no_shell_could_read_are_told(toy: Path, call: Call) -> None:
             "    elsewhere: {",
             "setup clinic, headroom: no doctor 'best'. Known: ",
         ),
+        (
+            "    elsewhere: {",
+            "    begins: {measure: acuracy, least: 0.1}\n    elsewhere: {",
+            "setup clinic, begins: no measure 'acuracy'. Did you mean 'accuracy'?",
+        ),
     ],
 )
 def test_what_can_be_known_is_refused_before_the_first_run(
@@ -558,12 +564,37 @@ def test_every_seed_that_has_a_folder_is_on_the_page(tmp_path: Path) -> None:
         deciding(plan).trial.run()
 
 
-def anchors(gap: float) -> dict[str, Any]:
-    levels = {"high": Estimate(0.5 + gap, 0.4, 0.9, 9), "low": Estimate(0.5, 0.4, 0.6, 9)}
+def doctors(**levels: float) -> dict[str, Any]:
     common = {"cases": 9, "episodes": 9, "endings": {"diagnosed": 9}}
+    found = {name: Estimate(mean, mean - 0.05, mean + 0.05, 9) for name, mean in levels.items()}
     return {
-        "doctors": {name: {**common, "accuracy": level.as_json()} for name, level in levels.items()}
+        "doctors": {name: {**common, "accuracy": level.as_json()} for name, level in found.items()}
     }
+
+
+def anchors(gap: float) -> dict[str, Any]:
+    return doctors(high=0.5 + gap, low=0.5)
+
+
+def test_a_seed_that_begins_too_low_counts_in_no_claim(tmp_path: Path) -> None:
+    begins = claims.Beginning(measure="accuracy", least=0.2)
+    clinic = BESIDE.setups["clinic"].model_copy(update={"begins": begins})
+    paper = BESIDE.model_copy(update={"setups": {**BESIDE.setups, "clinic": clinic}})
+    plan = replace(beside(tmp_path), paper=paper)
+    put(plan.run("clinic", "crit", 0), **doctors(**{"untrained": 0.9, "warm start": 0.08}))
+    put(plan.run("clinic", "crit-aux", 0))  # nobody was evaluated: its seed is that of crit
+    put(plan.run("clinic", "crit", 1), **doctors(**{"untrained": 0.0, "warm start": 0.34}))
+    put(plan.run("clinic", "crit", 2), **doctors(untrained=0.2))  # it was given its policy
+    found = deciding(plan)
+    assert [(run.arm, run.seed) for run in found.counting("clinic")] == [("crit", 1), ("crit", 2)]
+    assert told_left_out(begins, found.ended("clinic")) == [
+        "Seed 0 is left out of the claims: its policy began with accuracy .08, and .20 is needed. "
+        "Its arms ended at – (crit), – (crit-aux)."
+    ]
+    assert "Seed 0 is left out" in found.verdicts().about["clinic"]
+    assert "left out" not in found.verdicts().about["other"]
+    without = deciding(beside(tmp_path))
+    assert len(without.counting("clinic")) == 4, "every seed counts where the file asks nothing"
 
 
 def test_a_check_belongs_to_its_first_seed(tmp_path: Path) -> None:

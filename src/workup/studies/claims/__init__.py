@@ -103,13 +103,24 @@ class Headroom(FrozenModel):
     least: float = Field(gt=0)
 
 
+class Beginning(FrozenModel):
+    """What a policy has before reinforcement, in the mean over the patients of its evaluation.
+
+    A seed whose policy begins with less counts in no claim of the set-up, whatever became of it. So
+    nothing that training did decides which seeds count.
+    """
+
+    measure: str
+    least: float = Field(gt=0)
+
+
 class Setup(FrozenModel):
     """Arms that differ in what a claim is about, and in nothing else.
 
     `bounds` are arms that no claim compares: what the policy could hold, and what better credit
-    could bring. `paid` names, for an arm, the part of its reward that a claim is about. `elsewhere`
-    has further evaluations of the trained policies: a name, and the words behind `workup evaluate
-    RUN`.
+    could bring. `paid` names, for an arm, the part of its reward that a claim is about. `begins`
+    says which seeds count. `elsewhere` has further evaluations of the trained policies: a name, and
+    the words behind `workup evaluate RUN`.
     """
 
     about: str
@@ -117,6 +128,7 @@ class Setup(FrozenModel):
     scales: Mapping[ScaleName, Scale] = Field(min_length=1)
     bounds: Mapping[Name, Typed] = Field(default_factory=dict)
     headroom: Headroom | None = None
+    begins: Beginning | None = None
     paid: Mapping[Name, str] = Field(default_factory=dict)
     elsewhere: Mapping[Name, Words] = Field(default_factory=dict)
 

@@ -24,7 +24,7 @@ from workup.report.dynamics import PART
 from workup.runs.files import read_json
 from workup.runs.settings import PolicySettings, Settings, World, build, read, with_user_config
 from workup.runs.settings import world as chosen_world
-from workup.runs.words import STAGES
+from workup.runs.words import UNTRAINED
 from workup.studies.claims import START, TRAINED, Claim, Headroom, settings_in
 from workup.studies.claims.deciding import NAME
 from workup.studies.claims.queue import ClaimRun
@@ -32,7 +32,6 @@ from workup.studies.claims.trial import ClaimsPlan
 
 TRAIN_OPTIONS = ("cases", "policy", "config")
 EVALUATE_OPTIONS = ("cases", "config", "repeats")
-UNTRAINED = STAGES[0]
 
 
 class OpenedCases(NamedTuple):
@@ -109,6 +108,9 @@ class Ahead:
             if setup.headroom:
                 with _at(f"setup {name}, headroom"):
                     refuse_headroom(setup.headroom, arms[setup.tried[0]])
+            if setup.begins and not any(each.outside for each in arms.values()):
+                with _at(f"setup {name}, begins"):
+                    refuse_measure(setup.begins.measure)
             for claim in plan.claims(name):
                 with _at(f"claim {claim.id}"):
                     refuse_claim(claim, arms, further, [*setup.elsewhere])

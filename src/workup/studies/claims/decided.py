@@ -27,8 +27,8 @@ from workup.runs import Outcome, Run
 from workup.runs.estimates import bounds, value
 from workup.runs.machine import origin
 from workup.runs.rising import Learning, LearningVerdict
-from workup.runs.words import number
-from workup.studies.claims import AREA, LESS, TRAINED, ArmPlayed, Claim, parted
+from workup.runs.words import UNTRAINED, WARM_START, number
+from workup.studies.claims import AREA, LESS, TRAINED, ArmPlayed, Beginning, Claim, parted
 from workup.studies.claims.figures import FIGURES, figure
 
 CANNOT = "could not show it"
@@ -53,7 +53,8 @@ class Ended:
     `outcomes` has doctor → measure → (values, patients); `diseases` the disease of each patient.
     `curve` has of each reinforced step the reward, the accuracy and what claims compare. `figures`
     has (name, measure) → a figure of the whole run, or why it has none. `made` says with which
-    version it was made and on what machine.
+    version it was made and on what machine. `begun` is what its policy had before reinforcement of
+    the set-up's `begins`; None where that is not asked or was not evaluated.
     """
 
     arm: str
@@ -65,6 +66,7 @@ class Ended:
     seconds: float
     made: Mapping[str, Any] = field(default_factory=dict)
     figures: Mapping[tuple[str, str], float | str] = field(default_factory=dict)
+    begun: float | None = None
 
     @property
     def rising(self) -> bool | None:
@@ -137,8 +139,9 @@ def ended(
     seed: int,
     claims: Sequence[Claim],
     elsewhere: Mapping[str, Path] | None = None,
+    begins: Beginning | None = None,
 ) -> Ended:
-    """What these claims need of the run in `folder`, and of its further evaluations by name."""
+    """What its claims need of a run of this set-up, and of its further evaluations by name."""
     sides = [
         (*each, measure)
         for claim in claims
@@ -147,7 +150,7 @@ def ended(
         for each in parted(side)
     ]
     wanted = {(place, measure) for of, place, measure in sides if of == arm}
-    wanted |= {(TRAINED, measure) for measure in OWN}
+    wanted |= {(TRAINED, measure) for measure in (*OWN, *([begins.measure] if begins else ()))}
     areas = [claim.measure for claim in claims if claim.of_run == AREA]
     drawn = {*areas, "reward", "accuracy"}
     with Run.open(folder) as run:
@@ -177,7 +180,30 @@ def ended(
             float(summary["seconds"]),
             origin(run.versions),
             figures,
+            begun(summary, begins.measure) if begins else None,
         )
+
+
+def begun(summary: Mapping[str, Any], measure: str) -> float | None:
+    """What the policy of a run had of the measure before reinforcement, in the mean.
+
+    That is its warm start, or the policy that it was given. None where neither was evaluated.
+    """
+    doctors = summary.get("doctors", {})
+    start: Mapping[str, Any] = next(
+        (doctors[each] for each in (WARM_START, UNTRAINED) if each in doctors), {}
+    )
+    entry = start.get(measure)
+    return entry["mean"] if isinstance(entry, Mapping) else None
+
+
+def left_out(runs: Iterable[Ended], begins: Beginning | None) -> dict[int, float]:
+    """Seeds that do not count → with what the policy of one of their arms began, the lowest."""
+    lowest: dict[int, float] = {}
+    for run in runs:
+        if begins and run.begun is not None and run.begun < begins.least:
+            lowest[run.seed] = min(run.begun, lowest.get(run.seed, run.begun))
+    return lowest
 
 
 def _figures(

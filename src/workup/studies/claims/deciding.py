@@ -21,7 +21,7 @@ from workup.runs.machine import command, origin
 from workup.runs.words import duration
 from workup.studies.claims import decided
 from workup.studies.claims.decided import CANNOT, NOT_RUN, ClaimFinding, ClaimVerdict, Ended
-from workup.studies.claims.page import ClaimVerdicts
+from workup.studies.claims.page import ClaimVerdicts, told_left_out
 from workup.studies.claims.queue import ClaimRun, Queue, summary_of
 from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
 
@@ -107,8 +107,14 @@ class Deciding:
 
     def findings(self, setup: str) -> list[ClaimFinding]:
         """What its runs say of every claim of one set-up."""
-        runs, untried = self.ended(setup), self.trial.untried.get(setup)
+        runs, untried = self.counting(setup), self.trial.untried.get(setup)
         return [decided.finding(each, runs, untried) for each in self.plan.claims(setup)]
+
+    def counting(self, setup: str) -> list[Ended]:
+        """The runs that have ended, of the seeds that count."""
+        runs = self.ended(setup)
+        out = decided.left_out(runs, self.plan.paper.setups[setup].begins)
+        return [run for run in runs if run.seed not in out]
 
     def ended(self, setup: str) -> list[Ended]:
         """The runs of a set-up that have ended, of every seed that has a folder.
@@ -124,7 +130,8 @@ class Deciding:
             elif summary_of(out) is not None:
                 others = plan.elsewhere(setup, arm, seed)
                 places = {name: job.out for name, job in others.items() if job.ended}
-                run = decided.ended(out, arm, seed, plan.claims(setup), places)
+                begins = plan.setups[setup].begins
+                run = decided.ended(out, arm, seed, plan.claims(setup), places, begins)
                 found.append(run)
                 awaited = self.plan.elsewhere(setup, arm, seed).values() if wanted else ()
                 if all(job.ended or job in self.queue.failed for job in awaited):
@@ -134,7 +141,7 @@ class Deciding:
     def verdicts(self) -> ClaimVerdicts:
         """Of all claims, in the order of the file."""
         plan = self.plan.whole
-        runs = {name: self.ended(name) for name in plan.setups}
+        runs = {name: self.counting(name) for name in plan.setups}
         untried = {**self.refused, **self.trial.untried}
         for each in plan.paper.claims:
             if not each.cannot and each.setup not in plan.setups:
@@ -144,7 +151,10 @@ class Deciding:
             decided.finding(each, runs.get(each.setup, ()), untried.get(each.setup))
             for each in plan.paper.claims
         ]
-        about = {name: setup.about for name, setup in plan.setups.items()}
+        about = {
+            name: " ".join([setup.about, *told_left_out(setup.begins, self.ended(name))])
+            for name, setup in plan.setups.items()
+        }
         typed = {
             name: {arm: plan.run(name, arm, plan.first).typed for arm in plan.arms(name)}
             for name in plan.setups

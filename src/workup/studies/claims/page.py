@@ -32,8 +32,8 @@ from workup.report.sheets import Sheet
 from workup.report.tables import chance, gap_text, signed
 from workup.runs.words import DASH, duration, number
 from workup.studies.base.result import Result, Section
-from workup.studies.claims import AREA, LESS, TRAINED, Claim, ScaleName
-from workup.studies.claims.decided import FEWEST, OWN, ClaimFinding, Ended, counted
+from workup.studies.claims import AREA, LESS, TRAINED, Beginning, Claim, ScaleName
+from workup.studies.claims.decided import FEWEST, OWN, ClaimFinding, Ended, counted, left_out
 from workup.studies.claims.figures import FIGURES
 
 if TYPE_CHECKING:
@@ -394,6 +394,26 @@ def each_seed(by_seed: Mapping[str, Mapping[str, float]]) -> str:
     """ ".74 .80": the accuracy that each seed ended with, in their order; a dash without any"""
     known = by_seed.get("accuracy", {}).values()
     return " ".join(number("accuracy", value) for value in known) or DASH
+
+
+def told_left_out(begins: Beginning | None, runs: Sequence[Ended]) -> list[str]:
+    """A sentence on each seed that does not count: where it began, and where its arms ended."""
+    if begins is None:
+        return []
+    told = []
+    for seed, first in left_out(runs, begins).items():
+        of = metric(begins.measure)
+        ends = [
+            f"{number(of.name, mean_of(run.outcomes[TRAINED][of.name][0]))} ({run.arm})"
+            for run in runs
+            if run.seed == seed
+        ]
+        told.append(
+            f"Seed {seed} is left out of the claims: its policy began with {of.title} "
+            f"{number(of.name, first)}, and {number(of.name, begins.least)} is needed. Its arms "
+            f"ended at {', '.join(ends)}."
+        )
+    return told
 
 
 def commands(typed: Mapping[str, str]) -> Sheet:
