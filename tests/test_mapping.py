@@ -36,6 +36,11 @@ def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_MINE", SECRET)
 
 
+def test_a_folder_is_no_file_of_settings(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a folder; name a YAML file in it"):
+        load(tmp_path)
+
+
 def said(error: BaseException) -> str:
     text = str(error)
     assert SECRET not in text

@@ -371,6 +371,7 @@ def test_a_list_of_synonyms_needs_a_code_or_a_name_that_the_release_knows(tmp_pa
         ("a.csv", "asthma\n", "line 1"),
         ("a.csv#label,code", "name,code\nasthma,J45\n", "columns must name two of name, code"),
         ("a.jsonl", '{"synonyms": []}\n', "line 1, field 'name'"),
+        ("a.jsonl", "", "a.jsonl: no row has a name and a code"),
         ("a.jsonl", '{"name": "x"}\nx\n', "line 2"),
         ("a.csv", b"asth\xffma,J45\n", "line 1"),
     ],

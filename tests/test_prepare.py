@@ -911,8 +911,9 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
         (["facts", "--cases", "case.jsonl", "--out", "o.jsonl", "--model", "exact"], "cases.jsonl"),
         (
             ["criticality", "--cases", "bare.jsonl", "--out", "o.jsonl", "--model", "exact"],
-            "give --model instead of exact",
+            "give --model endpoint:NAME",
         ),
+        (["criticality", "--cases", "bare.jsonl", "--out", "o.jsonl"], "add --model endpoint:NAME"),
         (
             ["graphs", "--cases", "cases.jsonl", "--out", "o.jsonl", "--model", "exact", "most=3"],
             "the exact way of the step graphs has no setting most",
@@ -930,6 +931,7 @@ def test_the_command_says_what_is_wrong(
         typed(*words)
     assert "\n" not in str(caught.value)
     assert (tmp_path / "cases.jsonl").read_bytes() == before
+    assert not [*tmp_path.glob("o.*")], "nothing is half written"
 
 
 def test_without_a_step_all_are_listed(

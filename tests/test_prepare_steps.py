@@ -263,7 +263,7 @@ def test_exact_says_where_the_weights_come_from() -> None:
     assert criticality.exact(unweighed(case), source) == Kept(
         case, "weighed by the source's knowledge"
     )
-    with pytest.raises(UserError, match="give --model instead of exact"):
+    with pytest.raises(UserError, match="give --model endpoint:NAME"):
         criticality.exact(unweighed(case), Source("no knowledge", (), ()))
 
 

@@ -132,6 +132,9 @@ def test_sensitivity_is_that_of_the_sources_list_or_of_a_file(tmp_path: Path) ->
     file.write_text("asthma\nhouse fever\n", encoding="utf-8")
     with pytest.raises(CaseError, match=r"names.txt, line 2"):
         measured(str(file), episode, correct=True)
+    file.write_text("\n", encoding="utf-8")
+    with pytest.raises(CaseError, match=r"names.txt: it names no disease"):
+        measured(str(file), episode, correct=True)
 
 
 def test_without_a_model_of_the_cases_only_the_list_is_measured() -> None:
@@ -185,6 +188,9 @@ def test_a_table_prices_items_and_everything_else(table: Path) -> None:
     assert found[""] == 3, "a request that reaches no item"
     table.write_text(f"{one.name},2\n")
     assert costs(SOURCE, str(table))[three.name] == 0
+    table.write_text("item,price\n# none yet\n")
+    with pytest.raises(CaseError, match="it has no row item,price"):
+        costs(SOURCE, str(table))
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,8 @@ def load(file: Path) -> dict[str, Any]:
             text = read.read(LARGEST + 1)
     except FileNotFoundError:
         raise UserError(f"{file}: no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{file} is a folder; name a YAML file in it") from None
     except OSError as error:
         raise UserError(f"{file}: {str(error)[:200]}") from None
     return parsed(text, file)

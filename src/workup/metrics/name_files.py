@@ -130,6 +130,8 @@ def synonyms(spec: str, tree: IcdTree, names: IcdNames) -> dict[str, str]:
         for name in row.names if code else ():
             held[key(name)].setdefault(code[:3], code)
             said.setdefault(name, key(name))
+    if not said:
+        raise UserError(f"{place}: no row has a name and a code of the release")
     return {
         name: next(iter(held[form].values())) for name, form in said.items() if len(held[form]) == 1
     }

@@ -17,7 +17,8 @@ def costs(source: Source, prices: str | None) -> dict[str, float]:
 
     A row of the table `prices` is `item,price`; "*" prices every other request, which is free
     without it. A heading and lines that begin with "#" are left out. Raises UserError for a file
-    that is not there, and CaseError (file, line, field) for a row that cannot be read.
+    that is not there, and CaseError (file, line, field) for a row that cannot be read and for a
+    file without a row.
     """
     if prices is None:
         return {item.name: item.cost for item in source.items}
@@ -28,6 +29,8 @@ def costs(source: Source, prices: str | None) -> dict[str, float]:
         if not any(row) or row[0].startswith("#") or row == ["item", "price"]:
             continue
         found |= dict([_row(path, line.number, row, names)])
+    if not found:
+        raise CaseError("it has no row item,price", file=path)
     other = found.pop(OTHER, 0.0)
     return {**dict.fromkeys((*names, ""), other), **found}
 

@@ -78,8 +78,8 @@ def exact(case: Case, source: Source) -> Outcome:
         return Kept(case, "already weighed")
     if source.knowledge is None:
         raise UserError(
-            f"{source.name} has no generative model to weigh findings with: give --model instead "
-            "of exact"
+            f"{source.name} has no generative model to weigh findings with: give --model "
+            "endpoint:NAME, a model folder or a hub id"
         )
     knowledge = source.knowledge
     weights = [

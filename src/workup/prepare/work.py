@@ -96,9 +96,12 @@ def prepare(
     with Journal(journal_of(job.out), header, private=job.input.source.restricted) as journal:
         work = _Work(job, step, aids, journal, show)
         run_to_end(work.run())
-        report = work.write()
-        work.conclude()
-    return report
+        if (reason := work.in_vain) is None:
+            report = work.write()
+            work.conclude()
+            return report
+    journal_of(job.out).unlink()
+    raise reason
 
 
 def journal_of(out: Path) -> Path:
@@ -275,6 +278,11 @@ class _Work:
     @property
     def progress(self) -> PrepareProgress:
         return PrepareProgress(len(self.job.input), self.kept, self.dropped, len(self.failures))
+
+    @property
+    def in_vain(self) -> WorkupError | None:
+        """What stopped the work before a case was done, now or earlier; None if one was."""
+        return None if self.kept or self.dropped or self.failures else self.stop
 
     def conclude(self) -> None:
         """Raises what stopped the work, or that too large a share failed at its end."""

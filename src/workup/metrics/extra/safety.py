@@ -112,6 +112,8 @@ def _listed(file: str, diagnoses: Sequence[str]) -> frozenset[str]:
     """The diseases that a file names, one a line; of a source with a closed list no others."""
     path = existing(file)
     named = {line.number: line.text.strip() for line in scan(path) if line.text.strip()}
+    if not named:
+        raise CaseError("it names no disease", file=path)
     for number, name in named.items():
         if diagnoses and name not in diagnoses:
             raise CaseError(str(unknown("disease", name, diagnoses)), file=path, line=number)
