@@ -586,7 +586,10 @@ def test_a_seed_that_begins_too_low_counts_in_no_claim(tmp_path: Path) -> None:
     put(plan.run("clinic", "crit", 1), **doctors(**{"untrained": 0.0, "warm start": 0.34}))
     put(plan.run("clinic", "crit", 2), **doctors(untrained=0.2))  # it was given its policy
     found = deciding(plan)
-    assert [(run.arm, run.seed) for run in found.counting("clinic")] == [("crit", 1), ("crit", 2)]
+    assert [(run.arm, run.seed) for run in found.verdicts().runs["clinic"]] == [
+        ("crit", 1),
+        ("crit", 2),
+    ]
     assert told_left_out(begins, found.ended("clinic")) == [
         "Seed 0 is left out of the claims: its policy began with accuracy .08, and .20 is needed. "
         "Its arms ended at – (crit), – (crit-aux)."
@@ -594,7 +597,9 @@ def test_a_seed_that_begins_too_low_counts_in_no_claim(tmp_path: Path) -> None:
     assert "Seed 0 is left out" in found.verdicts().about["clinic"]
     assert "left out" not in found.verdicts().about["other"]
     without = deciding(beside(tmp_path))
-    assert len(without.counting("clinic")) == 4, "every seed counts where the file asks nothing"
+    assert len(without.verdicts().runs["clinic"]) == 4, (
+        "every seed counts where the file asks nothing"
+    )
 
 
 def test_a_check_belongs_to_its_first_seed(tmp_path: Path) -> None:

@@ -282,14 +282,18 @@ class _Work:
     @property
     def in_vain(self) -> WorkupError | None:
         """What stopped the work before a case was done, now or earlier; None if one was."""
-        return None if self.kept or self.dropped or self.failures else self.stop
+        return None if self.kept or self.dropped or self.failures else self.stopped
+
+    @property
+    def stopped(self) -> WorkupError | None:
+        """What stopped the work; of a spent budget, also how to go on."""
+        spent = isinstance(self.stop, BudgetError)
+        return BudgetError(f"{self.stop}; {GO_ON}") if spent else self.stop
 
     def conclude(self) -> None:
         """Raises what stopped the work, or that too large a share failed at its end."""
-        if isinstance(self.stop, BudgetError):
-            raise BudgetError(f"{self.stop}; {GO_ON}") from self.stop
-        if self.stop is not None:
-            raise self.stop
+        if (reason := self.stopped) is not None:
+            raise reason
         if len(self.failures) > self.aids.settings.max_failed * max(self.finished, 1):
             raise self._too_many()
 

@@ -200,6 +200,11 @@ class Claim(FrozenModel):
         return self.better, self.than
 
     @property
+    def gains(self) -> bool:
+        """Whether a side is a difference of two arms."""
+        return any(LESS in str(side) for side in self.sides)
+
+    @property
     def compared(self) -> tuple[ArmPlayed, ...]:
         """The arms of both sides, and who plays there; a number is none."""
         sides = (each for each in self.sides if isinstance(each, str) and each)

@@ -28,7 +28,7 @@ from workup.runs.estimates import bounds, value
 from workup.runs.machine import origin
 from workup.runs.rising import Learning, LearningVerdict
 from workup.runs.words import UNTRAINED, WARM_START, number
-from workup.studies.claims import AREA, LESS, TRAINED, ArmPlayed, Beginning, Claim, parted
+from workup.studies.claims import AREA, TRAINED, ArmPlayed, Beginning, Claim, parted
 from workup.studies.claims.figures import FIGURES, figure
 
 CANNOT = "could not show it"
@@ -206,6 +206,12 @@ def left_out(runs: Iterable[Ended], begins: Beginning | None) -> dict[int, float
     return lowest
 
 
+def counting(runs: Sequence[Ended], begins: Beginning | None) -> list[Ended]:
+    """The runs of the seeds that count."""
+    out = left_out(runs, begins)
+    return [run for run in runs if run.seed not in out]
+
+
 def _figures(
     curve: Curve, run: Run, arm: str, claims: Sequence[Claim]
 ) -> dict[tuple[str, str], float | str]:
@@ -284,8 +290,7 @@ def judged(claim: Claim, found: Crossed, ours: float | None, theirs: float | Non
         return ClaimVerdict(f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds", "")
     told = decide(found, claim.margin, -1 if claim.lower else 1, claim.comparable)
     of, levels = metric(claim.measure), [each for each in (ours, theirs) if each is not None]
-    gains = any(LESS in str(side) for side in claim.sides)
-    other = claim.of_run or claim.than_measure or gains  # no two levels of one measure
+    other = claim.of_run or claim.than_measure or claim.gains  # no two levels of one measure
     if not told.directed and (why := _at_the_end(claim, theirs)):
         return ClaimVerdict(CANNOT, why)
     if told.directed or other or not levels or of.range == ANY:
@@ -302,7 +307,7 @@ def judged(claim: Claim, found: Crossed, ours: float | None, theirs: float | Non
 
 def _at_the_end(claim: Claim, theirs: float | None) -> str:
     """Why `than` leaves `better` no room, in the claimed direction; "" if it does."""
-    if theirs is None or claim.than_measure or any(LESS in str(side) for side in claim.sides):
+    if theirs is None or claim.than_measure or claim.gains:
         return ""
     known = FIGURES.get(claim.of_run)
     low, high = known.range if known else metric(claim.measure).range
@@ -416,8 +421,7 @@ def _difference(claim: Claim, ours: Side, theirs: Side) -> tuple[Crossed, dict[i
         return by_seed([known.get(seed) for seed in ours]), known
     if not isinstance(claim.than, str):
         theirs = {seed: ([claim.than] * len(cases), cases) for seed, (_, cases) in ours.items()}
-    gains = any(isinstance(each, str) and LESS in each for each in (claim.better, claim.than))
-    limits = None if claim.than_measure or gains else bounds(claim.measure)
+    limits = None if claim.than_measure or claim.gains else bounds(claim.measure)
     whole = crossed_difference(
         {str(seed): part for seed, part in ours.items()},
         {str(seed): part for seed, part in theirs.items()},

@@ -107,14 +107,9 @@ class Deciding:
 
     def findings(self, setup: str) -> list[ClaimFinding]:
         """What its runs say of every claim of one set-up."""
-        runs, untried = self.counting(setup), self.trial.untried.get(setup)
+        runs = decided.counting(self.ended(setup), self.plan.setups[setup].begins)
+        untried = self.trial.untried.get(setup)
         return [decided.finding(each, runs, untried) for each in self.plan.claims(setup)]
-
-    def counting(self, setup: str) -> list[Ended]:
-        """The runs that have ended, of the seeds that count."""
-        runs = self.ended(setup)
-        out = decided.left_out(runs, self.plan.paper.setups[setup].begins)
-        return [run for run in runs if run.seed not in out]
 
     def ended(self, setup: str) -> list[Ended]:
         """The runs of a set-up that have ended, of every seed that has a folder.
@@ -141,7 +136,10 @@ class Deciding:
     def verdicts(self) -> ClaimVerdicts:
         """Of all claims, in the order of the file."""
         plan = self.plan.whole
-        runs = {name: self.counting(name) for name in plan.setups}
+        every = {name: self.ended(name) for name in plan.setups}
+        runs = {
+            name: decided.counting(every[name], setup.begins) for name, setup in plan.setups.items()
+        }
         untried = {**self.refused, **self.trial.untried}
         for each in plan.paper.claims:
             if not each.cannot and each.setup not in plan.setups:
@@ -152,7 +150,7 @@ class Deciding:
             for each in plan.paper.claims
         ]
         about = {
-            name: " ".join([setup.about, *told_left_out(setup.begins, self.ended(name))])
+            name: " ".join([setup.about, *told_left_out(setup.begins, every[name])])
             for name, setup in plan.setups.items()
         }
         typed = {
