@@ -81,17 +81,26 @@ class ArmPlayed(NamedTuple):
 class Scale(FrozenModel):
     """How large a set-up's runs are. `words` stand behind those of every arm.
 
-    `start` is a run that is trained once, and with whose policy all arms begin. `hardware` and
-    `hours` say what one run takes where we did not run it, and `needs` what has to be there.
-    `arms` take the place of the set-up's own.
+    `start` is a run that is trained once, and with whose policy all arms begin. `patients` is how
+    many play with each trained policy once more, in an evaluation of its own; claims about patients
+    then go by it. To play more of them costs less than to train more seeds. `hardware` and `hours`
+    say what one run takes where we did not run it, and `needs` what has to be there. `arms` take
+    the place of the set-up's own.
     """
 
     words: Words
     start: Words = ""
+    patients: int | None = Field(None, ge=1)
     arms: Mapping[Name, Typed] = Field(default_factory=dict)
     hardware: str = ""
     hours: float | None = Field(None, gt=0)
     needs: str = ""
+
+    @property
+    def further(self) -> Mapping[str, Words]:
+        """The evaluation of `patients`: its name, and the words behind `workup evaluate RUN`."""
+        words = f"evaluation.cases={self.patients} evaluation.anchors=false"
+        return {TRAINED: words} if self.patients else {}
 
 
 class Headroom(FrozenModel):

@@ -138,10 +138,13 @@ def ended(
     arm: str,
     seed: int,
     claims: Sequence[Claim],
-    elsewhere: Mapping[str, Path] | None = None,
+    elsewhere: Mapping[str, Path | None] | None = None,
     begins: Beginning | None = None,
 ) -> Ended:
-    """What its claims need of a run of this set-up, and of its further evaluations by name."""
+    """What its claims need of a run of this set-up, and of its further evaluations by name.
+
+    One that has not ended is None: nobody played there.
+    """
     sides = [
         (*each, measure)
         for claim in claims
@@ -230,11 +233,13 @@ class _NoFigureError(UserError):
     """Every run of an arm lacks the figure that a claim compares."""
 
 
-def _outcomes(run: Run, place: str, elsewhere: Mapping[str, Path]) -> Sequence[Outcome]:
+def _outcomes(run: Run, place: str, elsewhere: Mapping[str, Path | None]) -> Sequence[Outcome]:
     """The outcomes of a doctor of the run, or of its policy in a further evaluation."""
     if place not in elsewhere:
         return run.outcomes(place)
-    with Run.open(elsewhere[place]) as other:
+    if (folder := elsewhere[place]) is None:
+        return []
+    with Run.open(folder) as other:
         anchors = (other.summary or {}).get("anchors", ())
         policies = [each for each in other.doctors() if each not in anchors]
         return other.outcomes(policies[0]) if policies else []

@@ -22,7 +22,7 @@ from workup.runs.words import duration
 from workup.studies.claims import decided
 from workup.studies.claims.decided import CANNOT, NOT_RUN, ClaimFinding, ClaimVerdict, Ended
 from workup.studies.claims.page import ClaimVerdicts, told_left_out
-from workup.studies.claims.queue import ClaimRun, Queue, summary_of
+from workup.studies.claims.queue import EVALUATE, TRAIN, ClaimRun, Queue, summary_of
 from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
 
 NAME = "claims"
@@ -124,7 +124,7 @@ class Deciding:
                 found.append(known)
             elif summary_of(out) is not None:
                 others = plan.elsewhere(setup, arm, seed)
-                places = {name: job.out for name, job in others.items() if job.ended}
+                places = {name: job.out if job.ended else None for name, job in others.items()}
                 begins = plan.setups[setup].begins
                 run = decided.ended(out, arm, seed, plan.claims(setup), places, begins)
                 found.append(run)
@@ -207,9 +207,11 @@ class Deciding:
         names = [name for name in self.plan.setups if name not in self.trial.untried]
         seeds = range(self.plan.first, self.plan.first + self.plan.seeds)
         jobs = {job for name in names for job in self.plan.jobs(name, seeds)}
+        jobs |= {job for name in names for _, job in self.plan.further(name, seeds)}
         known = {out for _, out in self._read} | {job.out for job in self.queue.failed}
-        open_ones = sum(job.out not in known and not job.ended for job in jobs)
-        return open_ones * self.queue.length / self.queue.workers
+        lengths = {verb: self.queue.length(verb) for verb in (TRAIN, EVALUATE)}
+        open_ones = (job for job in jobs if job.out not in known and not job.ended)
+        return sum(lengths[job.verb] for job in open_ones) / self.queue.workers
 
 
 @contextmanager

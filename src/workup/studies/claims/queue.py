@@ -25,7 +25,7 @@ from workup.studies.claims import last_settings, meaning
 
 PROGRAM = "import sys; from workup.cli.app import main; sys.argv[0] = 'workup'; main()"
 POLL = 0.2  # seconds between two looks at the processes
-EVALUATE = "evaluate"
+TRAIN, EVALUATE = "train", "evaluate"
 PATIENCE = 10.0  # seconds that a run has to end by itself, before it is killed
 
 
@@ -40,7 +40,7 @@ class ClaimRun:
     out: Path
     words: tuple[str, ...]
     kin: str
-    verb: str = "train"
+    verb: str = TRAIN
 
     @property
     def name(self) -> str:
@@ -150,10 +150,11 @@ class Queue:
     """Starts jobs as they come, `workers` at once, and tells of each that has ended.
 
     `budget` is in seconds; None is no end. A run is begun only if it would end within the budget,
-    going by the mean of those that have ended here; before the first has ended nothing is known,
-    and any is begun. What still runs when the budget is over is stopped. `failed` has the reason of
-    every job that failed. `took` has the seconds by the clock of the jobs that ended well, of a
-    resumed one since it was resumed. `short` says whether the time was too short for some job.
+    going by the mean of those of its verb that have ended here; before the first has ended nothing
+    is known, and any is begun. What still runs when the budget is over is stopped. `failed` has the
+    reason of every job that failed. `took` has the seconds by the clock of the jobs that ended
+    well, of a resumed one since it was resumed. `short` says whether the time was too short for
+    some job.
     """
 
     workers: int
@@ -179,7 +180,7 @@ class Queue:
         left = [job for job in dict.fromkeys(jobs) if job not in self.failed and not job.ended]
         try:
             while left or self._running:
-                while left and len(self._running) < self.workers and self.has_time():
+                while left and len(self._running) < self.workers and self.has_time(left[0].verb):
                     self._start(left.pop(self.following(left)))
                 if self.budget is not None and self.spent > self.budget and self._running:
                     self.short = True
@@ -199,14 +200,14 @@ class Queue:
         """Seconds since the queue began."""
         return self.clock() - self.began
 
-    @property
-    def length(self) -> float:
-        """The mean time of a run, in seconds; 0 before the first has ended."""
-        return fmean(self.took.values()) if self.took else 0.0
+    def length(self, verb: str) -> float:
+        """The mean time of a run of this verb, in seconds; 0 before the first has ended."""
+        known = [seconds for job, seconds in self.took.items() if job.verb == verb]
+        return fmean(known) if known else 0.0
 
-    def has_time(self) -> bool:
-        """Whether one more run would probably end within the budget."""
-        return self.budget is None or self.spent + self.length <= self.budget
+    def has_time(self, verb: str = TRAIN) -> bool:
+        """Whether one more run of this verb would probably end within the budget."""
+        return self.budget is None or self.spent + self.length(verb) <= self.budget
 
     def following(self, left: Sequence[ClaimRun]) -> int:
         """The place of the first job that has no kin among the running ones, else 0."""

@@ -146,12 +146,13 @@ class ClaimsPlan:
 
     def elsewhere(self, setup: str, arm: str, seed: int) -> dict[str, ClaimRun]:
         """The further evaluations of one arm's policy that a claim compares, by their names."""
-        places = self.setups[setup].elsewhere
+        chosen = self.setups[setup]
+        places = {**chosen.elsewhere, **chosen.scales[self.scale].further}
         wanted = {
             place
             for claim in self.claims(setup)
             for of, place in claim.compared
-            if of == arm and place in places
+            if of == arm and place in places and not claim.of_run
         }
         trained = self.run(setup, arm, seed)
         return {
@@ -163,6 +164,15 @@ class ClaimsPlan:
             )
             for place in sorted(wanted)
         }
+
+    def further(self, setup: str, seeds: Sequence[int]) -> list[tuple[ClaimRun, ClaimRun]]:
+        """(what trains a policy, a further evaluation of it), seed by seed."""
+        return [
+            (self.run(setup, arm, seed), job)
+            for seed in seeds
+            for arm in self.arms(setup)
+            for job in self.elsewhere(setup, arm, seed).values()
+        ]
 
     def before(self, setup: str) -> list[ClaimRun]:
         """What is run before a set-up's arms: its start, if it has one, and its checks."""
@@ -271,12 +281,7 @@ class ClaimTrial:
             had = self.seeds.get(name, 0)
             seeds = range(self.plan.first + had, self.plan.first + number)
             jobs += self.plan.jobs(name, seeds)
-            further += [
-                (self.plan.run(name, arm, seed), job)
-                for seed in seeds
-                for arm in self.plan.arms(name)
-                for job in self.plan.elsewhere(name, arm, seed).values()
-            ]
+            further += self.plan.further(name, seeds)
             self.seeds[name] = number
         self.queue.run(jobs, self.told)
         whole = [
