@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
@@ -18,6 +19,7 @@ from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.multitest import multipletests
 
 from workup.core.crossed import (
+    Components,
     Crossed,
     Decision,
     adjusted,
@@ -422,6 +424,10 @@ def test_an_undecided_claim_says_how_many_seeds_it_needs() -> None:
     assert str(far) == "undecided, more than 1,000 more seeds"
     hopeless = decide(crossed_of(0.01, 0.03**2, 0.02**2), 0.03)
     assert str(hopeless) == "undecided, needs more patients"
+    assert hopeless.whole == str(hopeless), "how values vary by themselves is not known here"
+    parted = Components(0.005**2, 0.2, 0.2)
+    some = decide(replace(crossed_of(0.01, 0.03**2, 0.02**2), components=parted), 0.03)
+    assert some.whole == "undecided, needs more patients, about 7,000"
     assert str(decide(crossed_of(0.0, 0.03**2, 0.02**2), 0.0)) == "undecided", "no size to find"
     alone = crossed(parts(normal(np.random.default_rng(2), 1, 30, 0.5, 0.5, 1.0) * 0.1))
     assert str(decide(alone, 0.01)) == "undecided", "one seed does not tell how far seeds vary"
@@ -436,6 +442,43 @@ def test_so_many_more_seeds_decide_four_times_of_five(mean: float, reported: flo
     ends = [decide(by_seed(each), 0.015, 1, reported).decision for each in draws.tolist()]
     # fewer where both ends of the margin have to be left out
     assert 0.65 < np.mean([end is not Decision.UNDECIDED for end in ends]) < 0.92
+
+
+def test_an_undecided_claim_says_how_many_patients_would_do() -> None:
+    """With these seeds: as many as leave the standard error that finds the difference."""
+    found = replace(
+        crossed_of(0.004, 0.015**2, 0.0, 8),
+        patients=500,
+        components=Components(0.0, 0.0, 0.11),
+    )
+    assert found.se == pytest.approx((0.11 / 4000) ** 0.5, rel=0.02)
+    needed = found.patients_for(0.008)
+    assert needed is not None
+    wanted = 0.008 / (student.ppf(0.975, found.df) + student.ppf(0.8, found.df))
+    assert (0.11 / (8 * needed)) ** 0.5 <= wanted < (0.11 / (8 * (needed - 1))) ** 0.5
+    said = decide(found, 0.006, 1, 0.012)
+    smaller = found.patients_for(0.008, 0.9)
+    assert smaller is not None
+    assert 1100 < smaller - 500 <= 1200, "rounded up"
+    assert said.whole == f"{said} or 1,200 more patients"
+    assert str(said) == f"undecided, about {said.more} more seeds"
+    few = replace(found, components=Components(0.005**2 * 8, 0.0, 0.11))
+    assert few.patients_for(0.008) is None, "no number of patients takes away what seeds do"
+    assert replace(found, seeds=1).patients_for(0.008) is None
+    assert by_seed([0.1, 0.2]).patients_for(0.008) is None, "there are no patients"
+
+
+def test_so_many_patients_decide_four_times_of_five() -> None:
+    """Simulated: eight seeds that vary little, and values that mostly vary by themselves."""
+    found = replace(
+        crossed_of(0.01, 0.1 / 300, 0.0, 8), patients=300, components=Components(0.0, 0.0, 0.1)
+    )
+    more = decide(found, 0.005).others
+    assert more is not None
+    rng = np.random.default_rng(0)
+    draws = (0.01 + normal(rng, 8, 300 + more, 0.0, 0.0, 0.1**0.5) for _ in range(200))
+    ends = [decide(crossed(parts(each)), 0.005).decision for each in draws]
+    assert 0.72 < np.mean([end is Decision.HELD for end in ends]) < 0.92
 
 
 def test_seeds_of_which_some_collapse_are_not_covered() -> None:

@@ -149,6 +149,25 @@ class Crossed(Estimate):
             low, high = (low, middle) if enough(middle) else (middle, high)
         return high
 
+    def patients_for(self, difference: float, level: float = LEVEL) -> int | None:
+        """How many patients in all, with these seeds, find `difference` with power .8 (`reach`).
+
+        Each plays once with every seed. None where these seeds are too few for any number of
+        patients, and where one seed, or no patient, does not tell.
+
+        Example: 8 seeds met 500 patients each, and a value owes .11 to neither seed nor patient.
+        That leaves a standard error of (.11 / 4,000)^½ = .0052. About 1,900 patients leave .0027.
+        """
+        parts = self.components
+        if not (self.covers_seeds and self.se > 0 and self.patients and parts.residual > 0):
+            return None
+        seed, patient = max(parts.seed, 0.0), max(parts.patient, 0.0)
+        most = difference / reach(self.freedom, level=level)
+        left = most**2 - seed / self.seeds
+        if left <= 0:
+            return None
+        return math.ceil((patient + parts.residual / self.seeds) / left)
+
     def as_json(self) -> dict[str, Any]:
         """That of an estimate, and the fields of this class; NaN as null."""
         own = {name: getattr(self, name) for name in ("df", "spread", "shared")}
@@ -487,6 +506,8 @@ def _nan(value: float | None) -> float:
 
 MANY = 1_000
 """More seeds than these are not counted: nobody adds so many, and the estimate is rough."""
+MANY_PATIENTS = 20_000
+"""Nor are more patients than these."""
 
 
 class Decision(StrEnum):
@@ -505,13 +526,15 @@ class Decided:
 
     `more` is about how many more seeds an undecided claim needs; None where it is decided, and
     where seeds do not tell. `patients` is whether it needs more patients, since no number of seeds
-    would do with these.
+    would do with these. `others` is about how many more patients do with these seeds; None where no
+    number would, and where it is above MANY_PATIENTS.
     """
 
     decision: Decision
     within: bool
     more: int | None = None
     patients: bool = False
+    others: int | None = None
 
     @property
     def directed(self) -> bool:
@@ -522,12 +545,20 @@ class Decided:
         """ "held", "refuted, but within the margin", "undecided, about 5 more seeds" """
         if self.patients:
             return f"{self.decision}, needs more patients"
-        if self.more is not None and self.more > MANY:
-            return f"{self.decision}, more than {several(MANY, 'more seed')}"
         if self.more is not None:
-            return f"{self.decision}, about {several(self.more, 'more seed')}"
+            about = "more than" if self.more > MANY else "about"
+            return f"{self.decision}, {about} {several(min(self.more, MANY), 'more seed')}"
         but = ", but within the margin" if self.within and self.directed else ""
         return f"{self.decision}{but}"
+
+    @property
+    def whole(self) -> str:
+        """The same with the patients that would do: "… 5 more seeds or 700 more patients"."""
+        if self.others is None:
+            return str(self)
+        if self.more is None:
+            return f"{self}, about {self.others:,}"
+        return f"{self} or {several(self.others, 'more patient')}"
 
 
 def decide(found: Crossed, margin: float, sign: int = 1, reported: float | None = None) -> Decided:
@@ -539,7 +570,8 @@ def decide(found: Crossed, margin: float, sign: int = 1, reported: float | None 
     or refuted, with its size, which says more than that it is small. Smaller than in the paper: the
     90 % interval ends below `reported`, the paper's difference on the claim's side (≥ 0), which is
     one of these tests; its direction stays open. Else it is undecided; it needs about as many more
-    seeds as give one of these verdicts with power .8, if the difference is as found. Differences
+    seeds, or more patients with these seeds, as give one of these verdicts with power .8, if the
+    difference is as found. Differences
     that are all 0 are equal. Those that are all alike in several seeds have no interval: they have
     a direction above the margin, and are equal within it. What has no interval otherwise is
     undecided.
@@ -564,7 +596,16 @@ def decide(found: Crossed, margin: float, sign: int = 1, reported: float | None 
     needed = [found.seeds_for(each, level) for each, level in wanted if each > 0]
     seeds = min((each for each in needed if each is not None), default=None)
     more = None if seeds is None else max(1, seeds - found.seeds)
-    return Decided(Decision.UNDECIDED, False, more, bool(needed) and seeds is None)
+    met = [found.patients_for(each, level) for each, level in wanted if each > 0]
+    patients = min((each for each in met if each is not None), default=math.inf)
+    others = _rounded(max(1, patients - found.patients)) if patients < MANY_PATIENTS else None
+    return Decided(Decision.UNDECIDED, False, more, bool(needed) and seeds is None, others)
+
+
+def _rounded(number: float) -> int:
+    """Up, to two digits: 1,415 becomes 1,500."""
+    unit: int = 10 ** max(0, len(str(math.ceil(number))) - 2)
+    return math.ceil(number / unit) * unit
 
 
 def _without_interval(found: Crossed, margin: float, sign: int) -> Decided:

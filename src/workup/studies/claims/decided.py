@@ -299,7 +299,7 @@ def judged(claim: Claim, found: Crossed, ours: float | None, theirs: float | Non
     if not told.directed and (why := _at_the_end(claim, theirs)):
         return ClaimVerdict(CANNOT, why)
     if told.directed or other or not levels or of.range == ANY:
-        return ClaimVerdict(str(told), "")
+        return ClaimVerdict(told.whole, "")
     most = max(levels)
     if of.share and not claim.lower and most < claim.margin:
         return ClaimVerdict(CANNOT, f"{of.title} is at most {number(of.name, most)} on both sides")
@@ -307,7 +307,7 @@ def judged(claim: Claim, found: Crossed, ours: float | None, theirs: float | Non
         paper = number(of.name, claim.comparable)
         limit = f"{of.title} is at most {number(of.name, most)} here"
         return ClaimVerdict(CANNOT, f"{limit}, so the paper's difference of {paper} cannot occur")
-    return ClaimVerdict(str(told), "")
+    return ClaimVerdict(told.whole, "")
 
 
 def _at_the_end(claim: Claim, theirs: float | None) -> str:
