@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from workup.core.crossed import by_seed, crossed_difference
+from workup.core.crossed import Components, by_seed, crossed_difference, decide
 from workup.core.errors import UserError
 from workup.core.statistics import Estimate
 from workup.report import regression
@@ -25,7 +25,15 @@ from workup.report.sheets import Sheet
 from workup.runs import Outcome
 from workup.runs.rising import Learning
 from workup.studies.claims import Claim, Headroom, checks
-from workup.studies.claims.decided import ClaimFinding, ClaimVerdict, Ended, finding
+from workup.studies.claims.decided import (
+    CANNOT,
+    MOST,
+    ClaimFinding,
+    ClaimVerdict,
+    Ended,
+    finding,
+    judged,
+)
 from workup.studies.claims.figures import figure
 from workup.studies.claims.page import (
     ClaimVerdicts,
@@ -446,7 +454,30 @@ def test_ours_are_counted_apart_and_a_curve_has_no_figure_of_the_papers() -> Non
     assert (row["place"], row["verdict"]) == ("ours, beside Table 1", "held")
     assert towards(claim(reported=0.1, lower=True)) == -0.1
     assert towards(claim(reported=0.1, of_run="area")) is None
-    assert ClaimFinding(claim(reported=0.1, of_run="area"), "held").target == 0.05
+    assert claim(reported=0.1, of_run="area").target == 0.05
+    assert claim(reported=0.2).target == 0.2
+
+
+def test_a_claim_that_needs_more_seeds_than_anybody_trains_could_not_be_shown() -> None:
+    """Both have to be out of reach: what was found, and what the paper reports."""
+    wide = by_seed([0.3, -0.25, 0.02, -0.05])
+    verdict, reason = judged(claim(reported=0.11), wide, 0.6, 0.5)
+    told, needed = decide(wide, 0.05, 1, 0.11), wide.seeds_for(0.11)
+    assert told.more is not None
+    assert needed is not None
+    assert min(4 + told.more, needed) > MOST
+    assert verdict == CANNOT
+    assert reason == (
+        f"seeds differ so much that the paper's difference of .11 takes about {needed} of them to "
+        "be found"
+    )
+    assert "the margin of .05 takes about" in judged(claim(), wide, 0.6, 0.5).reason
+    large = claim(reported=0.2)
+    assert judged(large, wide, 0.6, 0.5).verdict == "undecided, about 7 more seeds"
+    near = replace(wide, mean=0.2, low=-0.1, high=0.5)
+    assert judged(claim(), near, 0.6, 0.5).verdict.startswith("undecided, about")
+    played = replace(wide, n=400, patients=400, components=Components(0.0, 0.0, 400 * wide.spread))
+    assert " more patients" in judged(claim(reported=0.11), played, 0.6, 0.5).verdict
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,11 @@ class Claim(FrozenModel):
         return None if self.of_run == AREA else self.reported
 
     @property
+    def target(self) -> float:
+        """The difference that is looked for: what the paper reports of its ends, or the margin."""
+        return self.margin if self.comparable is None else self.comparable
+
+    @property
     def written_as(self) -> str:
         """The metric as which the claim's figures are written."""
         return self.measure if self.of_run in ("", AREA) else self.of_run

@@ -10,7 +10,9 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from workup.core.crossed import (
+    MANY,
     Crossed,
+    Decided,
     Decision,
     area_difference,
     by_seed,
@@ -35,6 +37,9 @@ CANNOT = "could not show it"
 NOT_RUN = "not run"
 FEWEST = 3
 """Seeds below which no verdict is given: two tell next to nothing about the others."""
+
+MOST = 24
+"""Seeds, three times as many as a claim usually gets: a set-up that needs more shows nothing."""
 
 OWN = ("accuracy", "exact_reader", "questions", "critical", "recall", "repeats")
 
@@ -95,12 +100,6 @@ class ClaimFinding:
     reason: str = ""
 
     @property
-    def target(self) -> float:
-        """The difference that is looked for: what the paper reports of its ends, or the margin."""
-        claim = self.claim
-        return claim.margin if claim.comparable is None else claim.comparable
-
-    @property
     def enough(self) -> bool:
         """Whether there are seeds enough for a verdict: fewer say next to nothing about others."""
         return self.difference is not None and self.difference.seeds >= FEWEST
@@ -118,7 +117,7 @@ class ClaimFinding:
         """
         if self.need is None or not self.enough:
             return None
-        found = self.need * self.target
+        found = self.need * self.claim.target
         return None if found > 1 and metric(self.claim.written_as).share else found
 
     @property
@@ -130,7 +129,7 @@ class ClaimFinding:
         """
         if self.difference is None or math.isnan(self.difference.se):
             return None
-        return self.difference.detectable() / self.target
+        return self.difference.detectable() / self.claim.target
 
 
 def ended(
@@ -289,14 +288,15 @@ def judged(claim: Claim, found: Crossed, ours: float | None, theirs: float | Non
 
     A difference without a direction could not be shown where the levels leave no room for it:
     `than` is less than a margin from the end of the measure's range, a share is below the margin on
-    both sides, or the paper's difference is more than the larger side has of it here.
+    both sides, or the paper's difference is more than the larger side has of it here. Nor could it
+    where seeds differ so much that only more than MOST would decide.
     """
     if found.seeds < FEWEST:  # as in `enough`
         return ClaimVerdict(f"{Decision.UNDECIDED}, {found.seeds} of at least {FEWEST} seeds", "")
     told = decide(found, claim.margin, -1 if claim.lower else 1, claim.comparable)
     of, levels = metric(claim.measure), [each for each in (ours, theirs) if each is not None]
     other = claim.of_run or claim.than_measure or claim.gains  # no two levels of one measure
-    if not told.directed and (why := _at_the_end(claim, theirs)):
+    if why := "" if told.directed else _at_the_end(claim, theirs) or _too_noisy(claim, found, told):
         return ClaimVerdict(CANNOT, why)
     if told.directed or other or not levels or of.range == ANY:
         return ClaimVerdict(told.whole, "")
@@ -308,6 +308,25 @@ def judged(claim: Claim, found: Crossed, ours: float | None, theirs: float | Non
         limit = f"{of.title} is at most {number(of.name, most)} here"
         return ClaimVerdict(CANNOT, f"{limit}, so the paper's difference of {paper} cannot occur")
     return ClaimVerdict(told.whole, "")
+
+
+def _too_noisy(claim: Claim, found: Crossed, told: Decided) -> str:
+    """Why no number of seeds up to MOST would decide; "" if one would, or more patients would.
+
+    Both have to be out of reach: the nearest verdict if the difference is as found, and the
+    difference that is looked for, which does not depend on what was found.
+    """
+    if told.more is None or told.others is not None or found.seeds + told.more <= MOST:
+        return ""
+    needed = found.seeds_for(claim.target)
+    if needed is not None and needed <= MOST:
+        return ""
+    whose = "the paper's difference" if claim.comparable else "the margin"
+    many = f"more than {MANY:,}" if needed is None or needed > MANY else f"about {needed}"
+    return (
+        f"seeds differ so much that {whose} of {number(claim.written_as, claim.target)} takes "
+        f"{many} of them to be found"
+    )
 
 
 def _at_the_end(claim: Claim, theirs: float | None) -> str:

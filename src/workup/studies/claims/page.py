@@ -441,7 +441,7 @@ def forest(found: Sequence[ClaimFinding]) -> Drawing | None:
         scaled = type(gap)(gap.mean / unit, ends[0], ends[1], gap.n)
         row_points(ax, [place], [scaled], {"color": COLOURS[colour(each)], "marker": "o"})
         if towards(claim) is not None:
-            ax.plot(each.target / claim.margin, place, "D", color=COLOURS["ink"], ms=3.5)
+            ax.plot(claim.target / claim.margin, place, "D", color=COLOURS["ink"], ms=3.5)
     rowed(ax, [each.claim.id for each in have])
     ax.locator_params(axis="x", nbins=5)
     keys = [Key(name, COLOURS[look], "●") for look, name in LOOKS.items()]
