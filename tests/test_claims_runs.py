@@ -653,6 +653,8 @@ def test_claims_go_by_the_patients_of_an_evaluation_of_their_own(tmp_path: Path)
     put(trained)
     now = deciding(plan)
     (before,) = now.ended("clinic")
+    found = {each.claim.id: each.reason for each in now.verdicts().findings}
+    assert found["asks"] == "no policy of outcome has been evaluated on the scale's patients yet"
     further = plan.elsewhere("clinic", "outcome", 0)
     assert further.keys() == {"trained"}
     assert further["trained"].words == (

@@ -409,6 +409,8 @@ def _one(
             raise _NoFigureError(f"{of.arm}: {problems[0]}")
         return {seed: None if each in problems else each for seed, each in found.items()}
     played = {seed: run for seed, run in runs.items() if run.outcomes[of.place][measure][1]}
+    if runs and not played and of.place == TRAINED:
+        raise UserError(f"no policy of {of.arm} has been evaluated on the scale's patients yet")
     if runs and not played:
         raise UserError(
             f"nobody called '{of.place}' was evaluated in the runs of {of.arm}, nor has a further "
