@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import example_run
 import pytest
 from command_line import Call
 from rich.console import Console
@@ -28,6 +29,7 @@ from workup.runs.files import DamagedError
 from workup.runs.words import number
 from workup.studies import claims
 from workup.studies.claims import SCALES, meaning
+from workup.studies.claims.decided import ended
 from workup.studies.claims.deciding import Deciding, alone, without_means
 from workup.studies.claims.page import told_left_out
 from workup.studies.claims.queue import PROGRAM, ClaimRun, Queue
@@ -543,11 +545,13 @@ def beside(folder: Path, *only: str, **changes: Any) -> ClaimsPlan:
     return replace(ClaimsPlan(BESIDE, "tiny", folder, 1, chosen=chosen), **changes)
 
 
-def put(job: ClaimRun, day: int = 1, **summary: Any) -> None:
-    """A run of these words that has ended; nobody was evaluated in it."""
+def put(job: ClaimRun, day: int = 1, patients: int = 0, **summary: Any) -> None:
+    """A run of these words that has ended; its policy has met so many patients."""
     seed = int(settings(job.words).get("seed", "0"))
     made = {"command": f"{job.typed} --out old", "started": f"2026-01-{day:02}T00:00:00+00:00"}
     with Run.create(job.out, {"method": "craft", "seed": seed}, made) as run:
+        if patients:
+            run.write([example_run.record(k, "trained", 0, seed) for k in range(patients)])
         run.write_summary({"seconds": 60.0, **summary})
 
 
@@ -650,7 +654,7 @@ def test_claims_go_by_the_patients_of_an_evaluation_of_their_own(tmp_path: Path)
     file.write_text(FILE)
     plan = ClaimsPlan(claims.read(str(file)), "tiny", tmp_path / "out", 1)
     trained = plan.run("clinic", "outcome", 0)
-    put(trained)
+    put(trained, patients=3)
     now = deciding(plan)
     (before,) = now.ended("clinic")
     found = {each.claim.id: each.reason for each in now.verdicts().findings}
@@ -662,9 +666,18 @@ def test_claims_go_by_the_patients_of_an_evaluation_of_their_own(tmp_path: Path)
         "evaluation.cases=30",
         "evaluation.anchors=false",
     )
-    put(further["trained"], day=2)
+    put(further["trained"], day=2, patients=5)
     (after,) = now.ended("clinic")
-    assert after is not before, "it is read again once the 30 have played"
+    met = [len(run.outcomes["trained"]["accuracy"][0]) for run in (before, after)]
+    assert met == [0, 5], "it is read again once the others have played"
+    assert [each["started"][:10] for each in after.made] == ["2026-01-01", "2026-01-02"]
+    told = "Claims go by 30 patients, whom each trained policy meets once more."
+    assert now.verdicts().about["clinic"].endswith(told)
+    begins = claims.Beginning(measure="accuracy", least=0.2)
+    place = {"trained": further["trained"].out}
+    put(plan.run("clinic", "outcome", 1), patients=3, **doctors(**{"warm start": 0.08}))
+    own = ended(plan.run("clinic", "outcome", 1).out, "outcome", 1, [], place, begins)
+    assert len(own.outcomes["trained"]["accuracy"][0]) == 3, "what does not count is told by itself"
     assert set(plan.elsewhere("clinic", "crit", 0)) == {"brief", "trained"}
     assert not plan.elsewhere("again", "same", 0), "that set-up asks for no more patients"
 

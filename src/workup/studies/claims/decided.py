@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -58,8 +58,9 @@ class Ended:
     `outcomes` has doctor → measure → (values, patients); `diseases` the disease of each patient.
     `curve` has of each reinforced step the reward, the accuracy and what claims compare. `figures`
     has (name, measure) → a figure of the whole run, or why it has none. `made` says with which
-    version it was made and on what machine. `begun` is what its policy had before reinforcement of
-    the set-up's `begins`; None where that is not asked or was not evaluated.
+    version it and its further evaluations were made, and on what machine. `begun` is what its
+    policy had before reinforcement of the set-up's `begins`; None where that is not asked or was
+    not evaluated.
     """
 
     arm: str
@@ -69,7 +70,7 @@ class Ended:
     curve: Curve
     learning: Learning | None
     seconds: float
-    made: Mapping[str, Any] = field(default_factory=dict)
+    made: Sequence[Mapping[str, Any]] = ()
     figures: Mapping[tuple[str, str], float | str] = field(default_factory=dict)
     begun: float | None = None
 
@@ -156,10 +157,14 @@ def ended(
     areas = [claim.measure for claim in claims if claim.of_run == AREA]
     drawn = {*areas, "reward", "accuracy"}
     with Run.open(folder) as run:
+        summary = run.summary or {}
+        began = begun(summary, begins.measure) if begins else None
+        # A seed that does not count is told by its own evaluation.
+        out = begins is not None and began is not None and began < begins.least
         found: dict[str, dict[str, Clustered]] = {}
         diseases: dict[str, str] = {}
         for place in sorted({place for place, _ in wanted}):
-            outcomes = _outcomes(run, place, elsewhere or {})
+            outcomes = _outcomes(run, place, {} if out else elsewhere or {})
             diseases.update((each.case_id, each.diagnosis) for each in outcomes)
             cases = [each.case_id for each in outcomes]
             found[place] = {
@@ -170,7 +175,6 @@ def ended(
         steps = reinforced(list(run.metrics()))
         curve = Curve(arm, [{name: line.get(name) for name in drawn} for line in steps])
         figures = _figures(Curve(arm, steps), run, arm, claims)
-        summary = run.summary or {}
         entry = summary.get("learning")
         return Ended(
             arm,
@@ -180,9 +184,9 @@ def ended(
             curve,
             Learning.from_json(entry) if entry else None,
             float(summary["seconds"]),
-            origin(run.versions),
+            [origin(run.versions), *_origins(elsewhere or {})],
             figures,
-            begun(summary, begins.measure) if begins else None,
+            began,
         )
 
 
@@ -230,6 +234,13 @@ def _figures(
 
 class _NoFigureError(UserError):
     """Every run of an arm lacks the figure that a claim compares."""
+
+
+def _origins(elsewhere: Mapping[str, Path | None]) -> Iterator[Mapping[str, Any]]:
+    """What the further evaluations that have ended say of themselves."""
+    for folder in filter(None, elsewhere.values()):
+        with Run.open(folder) as other:
+            yield origin(other.versions)
 
 
 def _outcomes(run: Run, place: str, elsewhere: Mapping[str, Path | None]) -> Sequence[Outcome]:

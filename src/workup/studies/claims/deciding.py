@@ -21,7 +21,7 @@ from workup.runs.machine import command, origin
 from workup.runs.words import duration
 from workup.studies.claims import decided
 from workup.studies.claims.decided import CANNOT, NOT_RUN, ClaimFinding, ClaimVerdict, Ended
-from workup.studies.claims.page import ClaimVerdicts, told_left_out
+from workup.studies.claims.page import ClaimVerdicts, told_left_out, told_patients
 from workup.studies.claims.queue import EVALUATE, TRAIN, ClaimRun, Queue, summary_of
 from workup.studies.claims.trial import ClaimsPlan, ClaimTrial
 
@@ -150,7 +150,13 @@ class Deciding:
             for each in plan.paper.claims
         ]
         about = {
-            name: " ".join([setup.about, *told_left_out(setup.begins, every[name])])
+            name: " ".join(
+                [
+                    setup.about,
+                    *told_patients(setup.scales[plan.scale]),
+                    *told_left_out(setup.begins, every[name]),
+                ]
+            )
             for name, setup in plan.setups.items()
         }
         typed = {
@@ -160,7 +166,12 @@ class Deciding:
         failed = {job.name: why for job, why in self.queue.failed.items()}
         return ClaimVerdicts(
             *(plan.paper.paper, plan.scale, findings, runs, about, typed, failed),
-            made([*(each.made for found in runs.values() for each in found), *self._checked()]),
+            made(
+                [
+                    *(m for found in runs.values() for each in found for m in each.made),
+                    *self._checked(),
+                ]
+            ),
         )
 
     @cached_property

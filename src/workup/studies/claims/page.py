@@ -32,7 +32,7 @@ from workup.report.sheets import Sheet
 from workup.report.tables import chance, gap_text, signed
 from workup.runs.words import DASH, duration, number
 from workup.studies.base.result import Result, Section
-from workup.studies.claims import AREA, LESS, TRAINED, Beginning, Claim, ScaleName
+from workup.studies.claims import AREA, LESS, TRAINED, Beginning, Claim, Scale, ScaleName
 from workup.studies.claims.decided import FEWEST, OWN, ClaimFinding, Ended, counted, left_out
 from workup.studies.claims.figures import FIGURES
 
@@ -394,6 +394,13 @@ def each_seed(by_seed: Mapping[str, Mapping[str, float]]) -> str:
     """ ".74 .80": the accuracy that each seed ended with, in their order; a dash without any"""
     known = by_seed.get("accuracy", {}).values()
     return " ".join(number("accuracy", value) for value in known) or DASH
+
+
+def told_patients(scale: Scale) -> list[str]:
+    """A sentence on the patients that claims go by, where a scale names them."""
+    if scale.patients is None:
+        return []
+    return [f"Claims go by {scale.patients:,} patients, whom each trained policy meets once more."]
 
 
 def told_left_out(begins: Beginning | None, runs: Sequence[Ended]) -> list[str]:
