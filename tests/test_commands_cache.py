@@ -156,6 +156,12 @@ def test_export_and_import_pass_answers_on(call: Call, filled: list[str], tmp_pa
     (tmp_path / "set.jsonl").write_text("{}\n")
     assert told(call("import", "set.jsonl")) == "set.jsonl, line 1, field 'request': Field required"
     assert "cannot read nothing.jsonl" in told(call("import", "nothing.jsonl"))
+    folder = ". is a folder; name a file that `workup cache export` wrote"
+    assert told(call("import", ".", "--cache", "new")) == folder
+    (tmp_path / "set.jsonl").write_text("")
+    empty = "set.jsonl is empty; `workup cache export FILE` writes one with answers"
+    assert told(call("import", "set.jsonl", "--cache", "new")) == empty
+    assert not (tmp_path / "new").exists()
     assert "no/such/set.jsonl: there is no folder no/such" in told(
         call("export", "no/such/set.jsonl")
     )

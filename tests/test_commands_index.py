@@ -249,6 +249,16 @@ def test_a_refused_corpus_leaves_no_half_built_index(tmp_path: Path, text: str, 
     assert "1 passage" in run("build", good, "--out", tmp_path / "x")
 
 
+@pytest.mark.parametrize("kind", ["bm25", "exams"])
+def test_a_refused_build_leaves_no_folder_that_it_has_made(tmp_path: Path, kind: str) -> None:
+    (bad := tmp_path / "bad.jsonl").write_text("x\n")
+    (there := tmp_path / "there").mkdir()
+    with pytest.raises(UserError):
+        run("build", bad, "--kind", kind, "--out", there / "new" / "indexes" / "x")
+    assert there.is_dir()
+    assert not any(there.iterdir())
+
+
 def test_push_needs_a_target_that_exists(folder: Path) -> None:
     with pytest.raises(UserError, match="is no target"):
         run("push", folder, "elastic:x")

@@ -166,6 +166,9 @@ def test_a_mistake_is_said_in_one_line_with_its_place(text: str, said: str, home
 def test_files_that_are_none(home: Path) -> None:
     assert "no such file" in refused(home / "missing.yaml")
     assert "is a folder; name a YAML file in it" in refused(home / "here")
+    (home / "here/workup.yaml").mkdir()
+    with pytest.raises(UserError, match=r"^workup\.yaml is a folder"):
+        Config.find()
     (home / "binary.yaml").write_bytes(b"\xff\xfe\x00\x01")
     refused(home / "binary.yaml")
     assert "larger than" in refused(write(home / "large.yaml", "# " + "x" * 1_000_000))

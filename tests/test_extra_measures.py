@@ -102,6 +102,14 @@ def test_kg_with_names_of_a_file(tmp_path: Path) -> None:
         open_measures([f"kg:names={tmp_path / 'nothing.csv'}"], [])
 
 
+def test_a_file_of_names_is_looked_at_before_a_release_is_loaded(tmp_path: Path) -> None:
+    """No such release could be loaded, and nothing is said of it."""
+    with pytest.raises(UserError, match="is a folder, and one file is needed"):
+        open_measures([f"kg:none,names={tmp_path}"], [])
+    with pytest.raises(UserError, match="is a folder, and one file is needed"):
+        icd_tree("none", str(tmp_path))
+
+
 @pytest.mark.parametrize(
     "answer", ["not mild intermittent asthma", "J45.2?", "J45.2 or cholera", "asthma was ruled out"]
 )

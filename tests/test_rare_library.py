@@ -231,6 +231,13 @@ def test_many_publications_are_nobodys_own() -> None:
     assert rests_on(resting("OMIM:1", many[1:]), frozenset(many))
 
 
+def test_a_library_that_cannot_be_written_leaves_no_folder(tmp_path: Path) -> None:
+    """Its draft, whose name is longer by six signs, cannot be made."""
+    with pytest.raises(UserError, match="cannot write"):
+        build([str(release(tmp_path / "hpo"))], tmp_path / "new" / ("x" * 250), IndexSettings())
+    assert not (tmp_path / "new").exists()
+
+
 def test_nobody_looks_up_his_own_paper(tmp_path: Path) -> None:
     build([str(release(tmp_path / "hpo"))], tmp_path / "index", IndexSettings())
     spec = patients(

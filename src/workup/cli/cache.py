@@ -102,6 +102,7 @@ def take_in(
     """Add the answers of an exported file to those that are kept."""
     from workup.roles import upkeep
 
+    upkeep.look(file)  # before a cache is made
     with _opened(cache, new=True) as replies:
         new, total = upkeep.take_in(replies, file)
     print(f"{new:,} of {total:,} answers are new")

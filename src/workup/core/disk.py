@@ -98,6 +98,24 @@ def whole_folder(path: Path, *, shared: bool = False) -> Iterator[Path]:
             lock.close()
 
 
+@contextmanager
+def new_parents(path: Path) -> Iterator[None]:
+    """A context that makes the folders above `path`.
+
+    Where it fails, those that it has made and that are empty go. Raises OSError when the disk
+    refuses.
+    """
+    made = [each for each in path.parents if not each.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # one of them holds something
+            for each in made:
+                each.rmdir()
+        raise
+
+
 def _begun(path: Path, make: Callable[[Path], None]) -> tuple[Path, _Lock]:
     """A new draft of `path`, and the lock on it."""
     while True:

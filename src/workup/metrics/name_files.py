@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import AliasChoices, BaseModel, Field
 
-from workup.cases.files import Line, cells, checked, existing, parse_object, scan
+from workup.cases.files import Line, cells, checked, existing, parse_object, reading, scan
 from workup.core.errors import CaseError, UserError
 from workup.metrics.icd_distance import IcdTree
 from workup.metrics.icd_names import IcdNames, key
@@ -109,6 +109,16 @@ def _codes(cell: str, tree: IcdTree) -> tuple[str, ...]:
     parted = (code.rpartition(":") for code in _BETWEEN.split(cell))
     found = (tree.nearest(code) for prefix, _, code in parted if not prefix or _ICD.search(prefix))
     return tuple(dict.fromkeys(filter(None, found)))
+
+
+def look(spec: str) -> None:
+    """Raises UserError and CaseError where `synonyms` could not open its file.
+
+    To load a release and to index its names takes seconds; a mistyped file must not wait for it.
+    """
+    if spec:
+        with reading(existing(spec.partition("#")[0])):
+            pass
 
 
 def synonyms(spec: str, tree: IcdTree, names: IcdNames) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 from pydantic import Field, model_validator
 
 from workup.core.case import Document, Passage
-from workup.core.disk import hold
+from workup.core.disk import hold, new_parents
 from workup.core.errors import UserError, unknown
 from workup.core.shapes import FrozenModel
 from workup.retrieval import bm25, corpus, dense, sparse, store
@@ -105,12 +105,13 @@ def build(
     if "sparse" in settings.kinds:
         sparse.SparseEncoder(settings.sparse_encoder)
     try:
-        _plan(out, files, settings)
-        with _alone(out):
-            counts = _store(out, files, names, settings.tokens, progress)
-            for kind in settings.kinds:
-                _build_kind(out, kind, settings, progress)
-            return _finish(out, settings, counts, files)
+        with new_parents(out):
+            _plan(out, files, settings)
+            with _alone(out):
+                counts = _store(out, files, names, settings.tokens, progress)
+                for kind in settings.kinds:
+                    _build_kind(out, kind, settings, progress)
+                return _finish(out, settings, counts, files)
     except (OSError, sqlite3.OperationalError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(
@@ -179,7 +180,7 @@ def _plan(out: Path, files: Sequence[Path], settings: IndexSettings) -> None:
         return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} holds something else than an index; choose a new or empty --out")
-    out.mkdir(parents=True, exist_ok=True)
+    out.mkdir(exist_ok=True)
     store.write_whole(out / PLAN, plan)
 
 

@@ -60,9 +60,10 @@ class Config(BaseModel):
         """The configuration at `path`; else ./workup.yaml; else the user's; else an empty one.
 
         Only the first file found is read; the user's is in the user's config folder. Raises
-        UserError for a file that is missing, unreadable, or holds a secret.
+        UserError for a file that is missing, unreadable, or holds a secret, and for a folder.
         """
-        file = path or next((place for place in places() if place.is_file()), None)
+        found_at = (place for place in places() if place.is_file() or place.is_dir())
+        file = path or next(found_at, None)
         if file is None:
             return cls()
         found = checked(cls, read(file), file)

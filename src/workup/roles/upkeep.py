@@ -199,6 +199,14 @@ class _ExportedReply(BaseModel):
     created: float = Field(ge=0, lt=YEAR_3000, allow_inf_nan=False)
 
 
+def look(file: Path) -> None:
+    """Raises UserError for a folder and for a file without a line, and as its first line does."""
+    if file.is_dir():
+        raise UserError(f"{file} is a folder; name a file that `workup cache export` wrote")
+    if next(_lines(file), None) is None:
+        raise UserError(f"{file} is empty; `workup cache export FILE` writes one with answers")
+
+
 def take_in(replies: Replies, file: Path) -> tuple[int, int]:
     """Adds the answers of an exported file; nothing is charged, and what is kept already stays.
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from workup.cases.catalogue import built_in
 from workup.cases.exam_terms import key, synonyms
-from workup.core.disk import there, whole_folder
+from workup.core.disk import new_parents, there, whole_folder
 from workup.core.errors import UserError
 from workup.core.text import normalise
 from workup.retrieval import manifest as manifests
@@ -346,8 +346,7 @@ def writing(
     if out.exists():
         raise UserError(f"{out} exists; choose another --out, or delete it")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with whole_folder(out) as draft:
+        with new_parents(out), whole_folder(out) as draft:
             tables = sqlite3.connect(draft / TABLES)
             try:
                 writer = Writer(tables)

@@ -33,7 +33,7 @@ from workup.metrics.documents import contains, doc_hit
 from workup.metrics.extra.emb import Embedding
 from workup.metrics.extra.kg import KnowledgeGraph
 from workup.metrics.icd_distance import load_tree
-from workup.metrics.name_files import synonyms
+from workup.metrics.name_files import look, synonyms
 from workup.metrics.naming import Coder, known_names
 from workup.rl.credit import Advantages, turn_zscore
 
@@ -92,6 +92,7 @@ def _graph(release: str, names: str) -> KnowledgeGraph:
 
     A reward must not depend on which other cases are in the batch.
     """
+    look(names)
     icd = load_tree(release)
     return KnowledgeGraph(Coder(icd, more=synonyms(names, icd, known_names(icd))))
 

@@ -13,7 +13,7 @@ from workup.core.episode import Episode
 from workup.metrics.extra import Measure, Models, Values
 from workup.metrics.icd_distance import kg, load_tree
 from workup.metrics.metric import PAGED, Metric
-from workup.metrics.name_files import synonyms
+from workup.metrics.name_files import look, synonyms
 from workup.metrics.naming import CODER, Coder, claimed, known_names, names_of
 
 ROLES = (CODER,)
@@ -49,6 +49,7 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
     the file is malformed.
     """
     release, _, file = option.partition("names=")
+    look(file)
     icd = load_tree(release.rstrip(",") or "cm")
     more = synonyms(file, icd, known_names(icd))
     coder = next(iter(models.get(CODER, {}).values()), None)

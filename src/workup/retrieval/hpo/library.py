@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from workup.core.disk import whole_folder
+from workup.core.disk import new_parents, whole_folder
 from workup.core.errors import UserError
 from workup.retrieval import JOINED, index
 from workup.retrieval.hpo.documents import ORPHANET, as_line, documents, naming, orphanet_diseases
@@ -46,8 +46,11 @@ def build(
     kept = {"attribution": told, "release": (place, mark(place))}
     settings = settings.model_copy(update=kept)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix="workup-hpo-") as drafts, whole_folder(out) as draft:
+        with (
+            TemporaryDirectory(prefix="workup-hpo-") as drafts,
+            new_parents(out),
+            whole_folder(out) as draft,
+        ):
             corpus = Path(drafts) / "rare_diseases.jsonl"
             with corpus.open("w", encoding="utf-8") as file:
                 for document in documents(release, orphanet):
