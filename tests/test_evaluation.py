@@ -273,6 +273,27 @@ def test_killed_at_any_moment_it_goes_on_without_paying_again(tmp_path: Path) ->
     assert list(run.config["endpoints"]) == ["doc"]
 
 
+@pytest.mark.long
+def test_a_scheduler_ends_it_in_one_line_and_what_has_been_played_is_kept(tmp_path: Path) -> None:
+    many = ("evaluation.cases=20000", "evaluation.anchors=false")
+    process = subprocess.Popen(
+        [str(SCRIPT), "evaluate", "random doctor", "--cases", "clinic:s", "--out", "run", *many],
+        cwd=tmp_path,
+        env=environment(tmp_path / "cache"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    until((tmp_path / "run" / "episodes.sqlite").exists, process)  # in the middle of the playing
+    process.terminate()
+    said, _ = process.communicate()
+    assert process.returncode == 130, said
+    going = "stopped; everything is saved. Go on with:  workup resume run"
+    assert said.splitlines()[-2:] == ["", going]
+    assert "Traceback" not in said
+    assert Run.open(tmp_path / "run").outcomes("random doctor")
+
+
 def examination(**more: Any) -> Examination:
     world = Consultation(CASES.items, CASES.diagnoses)
     how = EvaluationSettings(cases=12, anchors=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -225,6 +226,40 @@ def interrupted(way: Callable[[Callable[[], Any]], Any], work: Coroutine[Any, An
         return False
 
     return bool(way(call))
+
+
+def test_a_sigterm_that_is_an_interruption_waits_for_every_task(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It comes while one task runs and another waits, as `workup evaluate` plays its episodes."""
+    seen: list[str] = []
+
+    async def one(name: str) -> None:
+        try:
+            await asyncio.sleep(0)
+            if name == "last":
+                signal.raise_signal(signal.SIGTERM)
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # cleaning up may wait in turn
+            seen.append(name)
+
+    async def works() -> None:
+        try:
+            await asyncio.gather(one("first"), one("last"))
+        except asyncio.CancelledError:
+            seen.append("kept")
+            raise
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `workup` does
+    try:
+        assert interrupted(plainly, works())
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    gc.collect()  # asyncio tells of what nobody has retrieved once it is gone
+    assert seen == ["first", "last", "kept"]
+    assert caplog.text == ""
 
 
 @both

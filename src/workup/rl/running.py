@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from threading import Thread, local
+from threading import Thread, current_thread, local, main_thread
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -47,15 +49,46 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     waits; so calls may be nested. Context variables are those of the caller. Raises what `work`
     raises. Ctrl-C cancels `work`, waits until it has cleaned up, and raises KeyboardInterrupt. A
     loop that was started by `asyncio.run` keeps the first Ctrl-C until it gets control back; there
-    the second one does this.
+    the second one does this. A SIGTERM that raises KeyboardInterrupt does as Ctrl-C.
     """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         if _own.runner is None:
-            return asyncio.run(work)
-        return _own.runner.run(work, context=copy_context())
+            return asyncio.run(_ended(work))
+        return _own.runner.run(_ended(work), context=copy_context())
     return OwnThread(work).result()
+
+
+async def _ended(work: Coroutine[Any, Any, T]) -> T:
+    """`work`, which the first SIGTERM cancels; a second one raises KeyboardInterrupt at once.
+
+    asyncio does so for Ctrl-C alone. Raised out of the task that happens to run, KeyboardInterrupt
+    would leave the others without a chance to clean up, and a traceback of the one that waits.
+    """
+    here = current_thread() is main_thread()
+    if not here or signal.getsignal(signal.SIGTERM) is not signal.default_int_handler:
+        return await work
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None, "a coroutine that runs has a task"
+    asked: list[int] = []
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        asked.append(signum)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        loop.call_soon_threadsafe(task.cancel)
+
+    signal.signal(signal.SIGTERM, ask)
+    try:
+        found = await work
+    except asyncio.CancelledError:
+        if not asked:
+            raise
+    finally:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if asked:
+        raise KeyboardInterrupt
+    return found
 
 
 def ahead(items: Iterable[T]) -> Generator[T, None, None]:
