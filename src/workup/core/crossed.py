@@ -598,14 +598,10 @@ def decide(found: Crossed, margin: float, sign: int = 1, reported: float | None 
     more = None if seeds is None else max(1, seeds - found.seeds)
     met = [found.patients_for(each, level) for each, level in wanted if each > 0]
     patients = min((each for each in met if each is not None), default=math.inf)
-    others = _rounded(max(1, patients - found.patients)) if patients < MANY_PATIENTS else None
+    others = None
+    if patients < MANY_PATIENTS:
+        others = int(float(f"{max(1, patients - found.patients):.1e}"))  # two digits
     return Decided(Decision.UNDECIDED, False, more, bool(needed) and seeds is None, others)
-
-
-def _rounded(number: float) -> int:
-    """Up, to two digits: 1,415 becomes 1,500."""
-    unit: int = 10 ** max(0, len(str(math.ceil(number))) - 2)
-    return math.ceil(number / unit) * unit
 
 
 def _without_interval(found: Crossed, margin: float, sign: int) -> Decided:
