@@ -83,7 +83,7 @@ class Scale(FrozenModel):
 
     `start` is a run that is trained once, and with whose policy all arms begin. `patients` is how
     many play with each trained policy once more, in an evaluation of its own; claims about patients
-    then go by it. To play more of them costs less than to train more seeds. `hardware` and `hours`
+    then go by it, and cannot compare a doctor of the run's own evaluation. `hardware` and `hours`
     say what one run takes where we did not run it, and `needs` what has to be there. `arms` take
     the place of the set-up's own.
     """
@@ -326,10 +326,16 @@ class Paper(FrozenModel):
         for arm in self.setups[setup].tried:
             if arm not in commands:
                 raise ValueError(f"setup {setup} has no arm '{arm}' at {scale}, which is checked")
+        met = (TRAINED, *self.setups[setup].elsewhere)
         for claim in self.claims:
-            for arm, _ in claim.compared if claim.setup == setup else ():
+            for arm, place in claim.compared if claim.setup == setup else ():
                 if arm not in commands:
                     raise ValueError(f"claim {claim.id}: {setup} has no arm '{arm}' at {scale}")
+                if self.setups[setup].scales[scale].patients and place not in met:
+                    raise ValueError(
+                        f"claim {claim.id}: '{place}' does not meet the `patients` of {scale}; "
+                        "leave them out, or give the claim a set-up of its own"
+                    )
 
     def chosen(self, only: Sequence[str]) -> tuple[Claim, ...]:
         """The claims that `only` names by their ids or set-ups. Raises UserError."""
