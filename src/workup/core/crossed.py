@@ -553,7 +553,7 @@ class Decided:
 
     @property
     def whole(self) -> str:
-        """The same with the patients that would do: "… 5 more seeds or 700 more patients"."""
+        """Also with patients: "undecided, about 5 more seeds or 700 more patients"."""
         if self.others is None:
             return str(self)
         if self.more is None:
@@ -571,10 +571,9 @@ def decide(found: Crossed, margin: float, sign: int = 1, reported: float | None 
     90 % interval ends below `reported`, the paper's difference on the claim's side (≥ 0), which is
     one of these tests; its direction stays open. Else it is undecided; it needs about as many more
     seeds, or more patients with these seeds, as give one of these verdicts with power .8, if the
-    difference is as found. Differences
-    that are all 0 are equal. Those that are all alike in several seeds have no interval: they have
-    a direction above the margin, and are equal within it. What has no interval otherwise is
-    undecided.
+    difference is as found. Differences that are all 0 are equal. Those that are all alike in
+    several seeds have no interval: they have a direction above the margin, and are equal within it.
+    What has no interval otherwise is undecided.
     """
     if math.isnan(found.low):
         return _without_interval(found, margin, sign)

@@ -122,6 +122,10 @@ class Beginning(FrozenModel):
     measure: str
     least: float = Field(gt=0)
 
+    def leaves_out(self, began: float | None) -> bool:
+        """Whether a seed whose policy began with so much does not count; None is not known."""
+        return began is not None and began < self.least
+
 
 class Setup(FrozenModel):
     """Arms that differ in what a claim is about, and in nothing else.

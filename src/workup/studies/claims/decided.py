@@ -159,8 +159,8 @@ def ended(
     with Run.open(folder) as run:
         summary = run.summary or {}
         began = begun(summary, begins.measure) if begins else None
-        # A seed that does not count is told by its own evaluation.
-        out = begins is not None and began is not None and began < begins.least
+        # Of a left-out seed the page says only where its arms ended, which the run itself knows.
+        out = begins is not None and begins.leaves_out(began)
         found: dict[str, dict[str, Clustered]] = {}
         diseases: dict[str, str] = {}
         for place in sorted({place for place, _ in wanted}):
@@ -207,7 +207,7 @@ def left_out(runs: Iterable[Ended], begins: Beginning | None) -> dict[int, float
     """Seeds that do not count → with what the policy of one of their arms began, the lowest."""
     lowest: dict[int, float] = {}
     for run in runs:
-        if begins and run.begun is not None and run.begun < begins.least:
+        if begins and run.begun is not None and begins.leaves_out(run.begun):
             lowest[run.seed] = min(run.begun, lowest.get(run.seed, run.begun))
     return lowest
 
