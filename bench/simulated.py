@@ -11,14 +11,21 @@ prompts' new tokens, up to a limit, and one token of every completion that is un
 
 from __future__ import annotations
 
+import argparse
 import heapq
+import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from workup.runs.machine import origin, versions
 
 
 @dataclass(frozen=True)
@@ -327,58 +334,97 @@ def limits(work: Work, played: Played) -> str:
     return name if shares[name] > 0.5 * played.seconds else "turns"
 
 
-def tables() -> Iterator[str]:
-    """The tables of docs/results/scale.md."""
-    yield "### A synchronous step, first epoch, judge of .3 s\n"
-    yield (
-        "| episodes | GPUs | play | reference + update | step | asynchronous | play waits for "
-        "| money: GPUs | judge |"
-    )
-    yield "| ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |"
-    for episodes in (64, 512, 4096):
-        for gpus in (1, 8, 64):
-            yield _row(Work(episodes=episodes, gpus=gpus))
-    yield "\n### Slower judges, 512 episodes on 8 GPUs\n"
-    yield "| judge | calls at a time | who is called | play | step | play waits for |"
-    yield "| ---: | ---: | --- | ---: | ---: | --- |"
-    for judge in (0.3, 1.0, 3.0):
-        for judges in (16, 64, 256):
-            for patient in (False, True):
-                work = Work(judge=judge, judges=judges, patient=patient)
-                found = step(work)
-                who = "judge and patient" if patient else "judge"
-                yield (
-                    f"| {judge:g} s | {judges} | {who} | {found.play.seconds:.0f} s "
-                    f"| {found.seconds:.0f} s | {limits(work, found.play)} |"
-                )
-    yield "\n### Driver and cache, 64 GPUs\n"
-    yield (
-        "| episodes | driver per turn | answers from the cache | play | driver at work "
-        "| play waits for |"
-    )
-    yield "| ---: | ---: | --- | ---: | ---: | --- |"
-    for episodes in (512, 4096):
-        for driver in (0.0021, 0.0005):
-            for fresh in (1.0, 0.16):
-                work = Work(episodes=episodes, gpus=64, driver=driver, fresh=fresh)
-                found = step(work)
-                yield (
-                    f"| {episodes} | {driver * 1e3:g} ms | {1 - fresh:.0%} "
-                    f"| {found.play.seconds:.0f} s | {found.play.driver:.0f} s "
-                    f"| {limits(work, found.play)} |"
-                )
+def tables() -> list[dict[str, Any]]:
+    """The tables of docs/results/scale.md, in the form of `results/*.json`."""
+    return [_steps(), _judges(), _drivers()]
 
 
-def _row(work: Work) -> str:
+def _steps() -> dict[str, Any]:
+    """A synchronous step, first epoch, judge of .3 s."""
+    sizes = [(episodes, gpus) for episodes in (64, 512, 4096) for gpus in (1, 8, 64)]
+    return {
+        "title": "A synchronous step",
+        "headings": [
+            *("episodes", "GPUs", "play", "reference + update", "step", "asynchronous"),
+            *("GPUs' price", "judge's price", "play waits for"),
+        ],
+        "rows": [_row(Work(episodes=episodes, gpus=gpus)) for episodes, gpus in sizes],
+        "words": 0,
+    }
+
+
+def _row(work: Work) -> list[str]:
     found = step(work)
     p = found.play
-    beside = f"{asynchronous(work)[0]:.0f} s" if work.gpus > 1 else "–"
-    return (
-        f"| {work.episodes} | {work.gpus} | {p.seconds:.0f} s "
-        f"| {found.reference + found.update:.1f} s | {found.seconds:.0f} s | {beside} "
-        f"| {limits(work, p)} | {found.gpu_money:.2f} | {found.judge_money:.2f} |"
-    )
+    return [
+        str(work.episodes),
+        str(work.gpus),
+        f"{p.seconds:.0f} s",
+        f"{found.reference + found.update:.1f} s",
+        f"{found.seconds:.0f} s",
+        f"{asynchronous(work)[0]:.0f} s" if work.gpus > 1 else "–",
+        f"{found.gpu_money:.2f}",
+        f"{found.judge_money:.2f}",
+        limits(work, p),
+    ]
+
+
+def _judges() -> dict[str, Any]:
+    """Slower judges: 512 episodes on 8 GPUs."""
+    rows = []
+    for judge, judges, patient in product((0.3, 1.0, 3.0), (16, 64, 256), (False, True)):
+        work = Work(judge=judge, judges=judges, patient=patient)
+        found = step(work)
+        who = "judge and patient" if patient else "judge"
+        play, whole = f"{found.play.seconds:.0f} s", f"{found.seconds:.0f} s"
+        rows.append([who, f"{judge:g} s", str(judges), play, whole, limits(work, found.play)])
+    headings = ["who is called", "latency", "calls at a time", "play", "step", "play waits for"]
+    return {"title": "Judges", "headings": headings, "rows": rows, "words": 1}
+
+
+def _drivers() -> dict[str, Any]:
+    """A faster driver, and answers from the cache: 64 GPUs."""
+    rows = []
+    for episodes, driver, fresh in product((512, 4096), (0.0021, 0.0005), (1.0, 0.16)):
+        work = Work(episodes=episodes, gpus=64, driver=driver, fresh=fresh)
+        played = step(work).play
+        rows.append(
+            [
+                str(episodes),
+                f"{driver * 1e3:g} ms",
+                f"{1 - fresh:.0%}",
+                f"{played.seconds:.0f} s",
+                f"{played.driver:.0f} s",
+                limits(work, played),
+            ]
+        )
+    return {
+        "title": "Driver and cache",
+        "headings": [
+            *("episodes", "driver per turn", "answers from the cache", "play", "driver at work"),
+            "play waits for",
+        ],
+        "rows": rows,
+        "words": 0,
+    }
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.simulated", description=__doc__)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the tables here")
+    arguments = parser.parse_args(words)
+    found = tables()
+    for each in found:
+        shown = Table(*each["headings"], title=each["title"])
+        for row in each["rows"]:
+            shown.add_row(*row)
+        Console(width=120).print(shown)
+    if arguments.json:
+        command = "python -m bench.simulated"
+        made = origin(versions({}, command))
+        text = json.dumps({"command": command, "made": made, "tables": found}, indent=1)
+        arguments.json.write_text(text)
 
 
 if __name__ == "__main__":
-    print("\n".join(tables()))
+    main()

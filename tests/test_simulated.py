@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from bench import simulated
@@ -117,3 +119,11 @@ def test_apart_a_step_takes_as_long_as_the_slower_half() -> None:
     learned = (whole.reference + whole.update) * 2
     play = Playing(replace(SMALL, gpus=1)).play().seconds
     assert seconds == pytest.approx(max(play, learned) + SMALL.sync)
+
+
+def test_the_kept_tables_are_of_today() -> None:
+    """The rows of the smallest steps; the others take half a minute."""
+    file = Path(__file__).parents[1] / "results/scale.json"
+    kept = json.loads(file.read_text(encoding="utf-8"))["tables"][0]["rows"]
+    for row, gpus in zip(kept, (1, 8, 64), strict=False):
+        assert row == simulated._row(Work(episodes=64, gpus=gpus))
