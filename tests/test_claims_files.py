@@ -17,9 +17,9 @@ from workup.metrics.known import metric
 from workup.report.dynamics import PART
 from workup.rl.rollout import Play, ToPlay, rollout
 from workup.runs.settings import PolicySettings, Settings, build, read, world
-from workup.runs.words import STAGES
+from workup.runs.words import STAGES, TRAINED
 from workup.studies import claims
-from workup.studies.claims import SCALES, TRAINED, ScaleName, parted
+from workup.studies.claims import SCALES, ScaleName, parted
 from workup.studies.claims.trial import ClaimsPlan
 
 NAMES = claims.names()

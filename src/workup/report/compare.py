@@ -45,7 +45,7 @@ from workup.runs.estimates import common
 from workup.runs.files import write_json, write_whole
 from workup.runs.policies.unseen import alike
 from workup.runs.rising import Learning, learning, with_sign
-from workup.runs.words import DASH, columns, number, plus_minus
+from workup.runs.words import DASH, UNTRAINED, WARM_START, columns, number, plus_minus
 
 COVERS = "95 % intervals of several seeds cover other patients and other seeds"
 DETECTABLE = "detectable: the true difference that would be found with a power of .8"
@@ -188,7 +188,7 @@ def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.DoctorRow]]:
     }
     ends = {side.row: side.entry for side in sides}
     metrics, rows = tables.headline(
-        {**_began(sides, "untrained"), **_began(sides, "warm start"), **ends, **anchors},
+        {**_began(sides, UNTRAINED), **_began(sides, WARM_START), **ends, **anchors},
         Ends(None, None, first.anchors),
     )
     rises: dict[str, tables.Cell] = {}

@@ -35,7 +35,7 @@ from workup.report.plotting import (
     whiskers,
 )
 from workup.report.tables import Ends
-from workup.runs.words import STAGES
+from workup.runs.words import TRAINED
 
 PANELS = {each.name: each.curve for each in (steps.REWARD, *measures.METRICS) if each.curve}
 """Metrics with a figure over training, beside the anchors: name → title."""
@@ -142,7 +142,7 @@ def updates_until(lines: Sequence[Mapping[str, Any]], doctor: str) -> int:
 
     It is "trained", after all of them, or named after a stage, at whose end it was evaluated.
     """
-    if doctor == STAGES[-1]:
+    if doctor == TRAINED:
         return len(reinforced(lines))
     ends = [number for number, line in enumerate(lines, start=1) if line["stage"] == doctor]
     return len(reinforced(lines[: max(ends, default=0)]))

@@ -25,6 +25,7 @@ from workup.metrics.metric import Where
 from workup.runs import warnings
 from workup.runs.files import finite
 from workup.runs.words import (
+    TRAINED,
     cell,
     columns,
     duration,
@@ -211,7 +212,7 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
         return
     doctors, anchors = summary["doctors"], summary["anchors"]
     ranked = in_order(doctors, anchors)
-    bold = {"trained": "bold", **dict.fromkeys(anchors, "dim")}
+    bold = {TRAINED: "bold", **dict.fromkeys(anchors, "dim")}
     sizes = {(entry["episodes"], entry["cases"]) for entry in doctors.values()}
     size = f"n = {min(sizes)[0]:,} ({several(min(sizes)[1], 'case')}) · " if len(sizes) == 1 else ""
     metrics = columns(doctors.values())

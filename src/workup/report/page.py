@@ -34,9 +34,8 @@ from workup.runs import Run, warnings
 from workup.runs.files import write_whole
 from workup.runs.rising import learning, told
 from workup.runs.settings import flat
-from workup.runs.words import STAGES, adds_up, duration, in_order, size
+from workup.runs.words import TRAINED, adds_up, duration, in_order, size
 
-TRAINED = STAGES[-1]
 ENDING_CLASS = dict(zip(Ending, ("e-diagnosed", "e-turns", "e-tokens", "e-failed"), strict=True))
 
 

@@ -22,7 +22,7 @@ from workup.report.curves import DASHES, OTHER, Levels, beside
 from workup.report.outcomes import Look, Looks
 from workup.report.plotting import COLOURS, Drawing, Key, figure, panel, tidy, whiskers
 from workup.report.tables import Ends
-from workup.runs.words import ORACLE
+from workup.runs.words import ORACLE, UNTRAINED
 
 OWN, READ, ASKED = "accuracy", EXACT_READER.name, "questions"
 HEIGHT, WIDTH = 2.9, 3.9  # inches
@@ -55,7 +55,7 @@ class Plane:
         curves = {doctor: stopped[doctor] for doctor in ends.anchors if doctor in stopped}
         known = {doctor: each for doctor, each in levels.items() if _has(each, OWN)}
         asking = {doctor: each for doctor, each in known.items() if _has(each, ASKED)}
-        skipped = {"untrained"} - set(ends.names)
+        skipped = {UNTRAINED} - set(ends.names)
         return cls(
             {
                 doctor: each

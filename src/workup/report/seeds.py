@@ -20,7 +20,7 @@ from workup.runs.policies.unseen import played_cases, start_of
 from workup.runs.settings import CHANGEABLE, CHANGEABLE_ENDPOINT, flat
 
 MOST = 3  # settings that a name may hold
-TRAINED = (".", "policy")  # where in a run folder its trained policy lies
+PLACES = (".", "policy")  # where in a run folder its trained policy lies
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _traits(run: Run, later: tuple[str, ...]) -> Traits:
         with before[0] as inner:
             start = _traits(inner, here)
         seeds += start.seeds
-        place = "" if before[1] in TRAINED else f" {before[1]}"
+        place = "" if before[1] in PLACES else f" {before[1]}"
         settings["policy"] = start.head + place
     return Traits(settings, seeds, start)
 

@@ -20,7 +20,7 @@ from workup.runs.folder import goes_on
 from workup.runs.policies.unseen import alike, played_cases, start_of
 from workup.runs.rising import LearningVerdict
 from workup.runs.summary import describe_seeds, lead, probabilities
-from workup.runs.words import DASH, STAGES
+from workup.runs.words import DASH, STAGES, TRAINED
 
 
 class Compared(TypedDict, total=False):
@@ -108,7 +108,7 @@ class Side:
         if len(doctors) > 1:  # "craft-0, bayes concludes" and "craft-1, bayes concludes"
             doctors = {doctor.partition(", ")[2] for doctor in doctors}
         name = doctors.pop() if len(doctors) == 1 else ""
-        return self.label if name in ("", "trained") else self.named(name)
+        return self.label if name in ("", TRAINED) else self.named(name)
 
     def named(self, doctor: str) -> str:
         return f"{self.label}: {doctor}"
@@ -150,7 +150,7 @@ class Side:
 
 def _learned(run: Run) -> Mapping[str, Any] | None:
     """The entry `learning` of the run, or of the one that trained the policy it evaluated."""
-    if "method" not in run.config and (before := start_of(run)) and before[1] in seeds.TRAINED:
+    if "method" not in run.config and (before := start_of(run)) and before[1] in seeds.PLACES:
         with before[0] as trained:
             return trained.summary.get("learning")
     return run.summary.get("learning")

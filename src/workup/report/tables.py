@@ -18,7 +18,18 @@ from workup.report.sheets import Sheet
 from workup.runs import Outcome, Run
 from workup.runs.estimates import Seeds, common, covers_seeds, estimate, paired_means, pooled
 from workup.runs.summary import describe, lead
-from workup.runs.words import DASH, STAGES, cell, in_order, is_estimate, number, plus_minus
+from workup.runs.words import (
+    DASH,
+    STAGES,
+    TRAINED,
+    UNTRAINED,
+    WARM_START,
+    cell,
+    in_order,
+    is_estimate,
+    number,
+    plus_minus,
+)
 
 HIGHER, LOWER, CONSTANT, UNDECIDED = "higher", "lower", "constant", "undecided"
 VERDICTS = {
@@ -51,10 +62,10 @@ class Ends:
         others = [doctor for doctor in doctors if doctor not in anchors]
         training = not set(STAGES).isdisjoint(others)
         last = next(iter(others[::-1] if training else others), None)
-        after = "trained" if "trained" in others else last
+        after = TRAINED if TRAINED in others else last
         return cls(
             next(
-                (name for name in ("warm start", "untrained") if name in others and name != after),
+                (name for name in (WARM_START, UNTRAINED) if name in others and name != after),
                 None,
             ),
             after,

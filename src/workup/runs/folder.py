@@ -47,6 +47,7 @@ from workup.runs.files import (
 from workup.runs.record import Outcome, Record
 from workup.runs.store import EpisodeStore, as_written, conditions
 from workup.runs.untouched import Untouched
+from workup.runs.words import TRAINED, WARM_START
 
 CHECKPOINTS = "checkpoints"
 _END = "..."  # how YAML marks the end of a document
@@ -296,7 +297,7 @@ class Run:
         last = self._store.select("stage, step", where, "ORDER BY episodes.rowid DESC LIMIT 1")
         return where | {key: row[key] for row in last for key in ("stage", "step")}
 
-    def compare(self, other: str = "warm start", doctor: str = "trained") -> Table:
+    def compare(self, other: str = WARM_START, doctor: str = TRAINED) -> Table:
         """`doctor` beside `other` with intervals and paired differences, as a table.
 
         Terminals and notebooks can show it. Raises UserError for someone who was not evaluated in

@@ -12,9 +12,9 @@ from workup.core.statistics import Estimate
 from workup.metrics.known import ALWAYS, metric, shown
 from workup.metrics.metric import Where
 
-UNTRAINED, WARM_START = "untrained", "warm start"
+UNTRAINED, WARM_START, TRAINED = "untrained", "warm start", "trained"
 # What a training evaluates, in the order in which it is listed.
-STAGES = (UNTRAINED, WARM_START, "sft", "dpo", "trained")
+STAGES = (UNTRAINED, WARM_START, "sft", "dpo", TRAINED)
 ORACLE = "oracle context"  # how the label of who reads the whole record in one turn ends
 DASH = "–"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from workup.runs import Run
+from workup.runs.words import WARM_START
 
 LOCKS = Path("/proc/locks")
 FRESH = 120.0  # seconds since the last write, where the system does not tell who holds a lock
@@ -87,7 +88,7 @@ def _total(config: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> int
     if "reward" in first:
         return _whole(config.get("steps"), lines)
     settings = config.get("sft")
-    warm = "kept" not in first and "preferred" not in first and first["stage"] == "warm start"
+    warm = "kept" not in first and "preferred" not in first and first["stage"] == WARM_START
     return _whole(settings.get("steps"), lines) if warm and isinstance(settings, Mapping) else None
 
 

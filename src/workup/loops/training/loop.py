@@ -53,7 +53,7 @@ from workup.loops.evaluation.stopped import curves
 from workup.loops.frame import create, evaluate, finish
 from workup.loops.training import warm
 from workup.loops.training.collect import Collection, Share, Step, metrics
-from workup.loops.training.plan import RECIPE, TRAINED, UNTRAINED, Plan
+from workup.loops.training.plan import RECIPE, Plan
 from workup.loops.training.search import Exploration, kept, pairs, searched, step_figures
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
@@ -64,6 +64,7 @@ from workup.runs.folder import free
 from workup.runs.policies.trained import held
 from workup.runs.settings import Settings, merge, revised
 from workup.runs.summary import summarise
+from workup.runs.words import TRAINED, UNTRAINED
 
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 # safetensors' and torch's messages when the disk refuses

@@ -51,7 +51,6 @@ FEW = 30  # test cases, below which a cross-validation is pointed out
 # Cases of either side that are looked at before anything is written. Where a model draws them, few
 # tell of all; in a file each may lack something.
 LOOKED_AT, READ = 20, 2_000
-UNTRAINED, TRAINED = "untrained", "trained"
 RECIPE = 64  # demonstrations that tell warm starts apart: the first ones, and as many evenly spaced
 
 

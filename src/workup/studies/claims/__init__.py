@@ -38,14 +38,13 @@ from pydantic import AfterValidator, Field, model_validator
 from workup.core.errors import unknown
 from workup.core.shapes import FrozenModel
 from workup.runs.settings import built_in, from_file, yaml_file
-from workup.runs.words import STAGES
+from workup.runs.words import TRAINED
 from workup.studies.claims.figures import FIGURES
 
 HERE = Path(__file__).parent
 AT, LESS = " @ ", " - "
 AREA = "area"
 START = "start"  # the run with whose policy all arms of a set-up begin
-TRAINED = STAGES[-1]
 ScaleName = Literal["tiny", "small", "paper"]
 SCALES: tuple[ScaleName, ...] = get_args(ScaleName)
 

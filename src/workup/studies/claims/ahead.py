@@ -24,8 +24,8 @@ from workup.report.dynamics import PART
 from workup.runs.files import read_json
 from workup.runs.settings import PolicySettings, Settings, World, build, read, with_user_config
 from workup.runs.settings import world as chosen_world
-from workup.runs.words import UNTRAINED
-from workup.studies.claims import START, TRAINED, Claim, Headroom, settings_in
+from workup.runs.words import TRAINED, UNTRAINED
+from workup.studies.claims import START, Claim, Headroom, settings_in
 from workup.studies.claims.deciding import NAME
 from workup.studies.claims.queue import ClaimRun
 from workup.studies.claims.trial import ClaimsPlan

@@ -29,8 +29,8 @@ from workup.runs import Outcome, Run
 from workup.runs.estimates import bounds, value
 from workup.runs.machine import origin
 from workup.runs.rising import Learning, LearningVerdict
-from workup.runs.words import UNTRAINED, WARM_START, number
-from workup.studies.claims import AREA, TRAINED, ArmPlayed, Beginning, Claim, parted
+from workup.runs.words import TRAINED, UNTRAINED, WARM_START, number
+from workup.studies.claims import AREA, ArmPlayed, Beginning, Claim, parted
 from workup.studies.claims.figures import FIGURES, figure
 
 CANNOT = "could not show it"

@@ -30,9 +30,9 @@ from workup.report.plotting import (
 )
 from workup.report.sheets import Sheet
 from workup.report.tables import chance, gap_text, signed
-from workup.runs.words import DASH, duration, number
+from workup.runs.words import DASH, TRAINED, duration, number
 from workup.studies.base.result import Result, Section
-from workup.studies.claims import AREA, LESS, TRAINED, Beginning, Claim, Scale, ScaleName
+from workup.studies.claims import AREA, LESS, Beginning, Claim, Scale, ScaleName
 from workup.studies.claims.decided import FEWEST, OWN, ClaimFinding, Ended, counted, left_out
 from workup.studies.claims.figures import FIGURES
 
