@@ -17,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from workup.core.statistics import Estimate
 from workup.report.live import JsonLive, PlainLive, ScreenLive, StageProgress, show, spark
+from workup.report.tables import gap_text
 from workup.runs.words import cell, duration, equation, in_order, number
 
 STEP = {
@@ -241,6 +243,21 @@ def test_sparks_span_the_blocks(values: list[float], width: int) -> None:
 )
 def test_numbers(metric: str, value: float | None, text: str) -> None:
     assert number(metric, value) == text
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "text"),
+    [
+        (0.0063, 0.0031, "+.006 ±.003"),
+        (0.0063, 0.0149, "+.006 ±.015"),
+        (0.0063, 0.0151, "+.01 ±.02"),
+        (-0.00012, 0.0004, "−.0001 ±.0004"),
+        (0.5, 0.0, "+.50 ±.00"),
+        (0.5, math.nan, "+.50"),
+    ],
+)
+def test_a_narrow_interval_has_more_digits(mean: float, half: float, text: str) -> None:
+    assert gap_text("accuracy", Estimate(mean, mean - half, mean + half, 9)) == text
 
 
 def test_words() -> None:

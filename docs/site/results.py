@@ -52,7 +52,7 @@ from workup.report.tables import chance, gap_of, gap_text, signed
 from workup.runs import Run
 from workup.runs.machine import origin
 from workup.runs.summary import describe_seeds
-from workup.runs.words import DASH, cell, number, plus_minus
+from workup.runs.words import DASH, cell, finer, number, plus_minus
 from workup.studies import claims
 from workup.studies.claims.decided import CANNOT, FEWEST, NOT_RUN
 from workup.studies.claims.deciding import NAME as CLAIMS
@@ -314,13 +314,14 @@ def _verdicts(found: Mapping[str, Any]) -> str:
 def _told(claim: Mapping[str, Any], every: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """What was found of one claim of `every`, by the headings of its columns."""
     name, gap, expected = claim["written_as"], claim["difference"], claim["expected"]
+    more = 0 if gap is None else finer(name, gap_of(gap).half)
     return {
         "claim": f"{claim['says']} ({claim['place']})",
         "verdict": f"**{claim['verdict']}**",
         "compared": claim["compared"],
         "difference": DASH if gap is None else gap_text(name, gap_of(gap)),
-        "detectable": DASH if claim["detectable"] is None else number(name, claim["detectable"]),
-        "in the paper": DASH if expected is None else signed(name, expected),
+        "detectable": number(name, claim["detectable"], more),
+        "in the paper": DASH if expected is None else signed(name, expected, more),
         "seeds": DASH if gap is None else _seeds(claim, every),
         "still rising": rising_text(*_still(claim)),
         "adjusted p": DASH if claim["adjusted_p"] is None else chance(claim["adjusted_p"]),

@@ -25,6 +25,7 @@ from workup.runs.words import (
     UNTRAINED,
     WARM_START,
     cell,
+    finer,
     in_order,
     is_estimate,
     number,
@@ -244,6 +245,7 @@ def of_both(ours: Seeds, theirs: Seeds) -> tuple[Seeds, Seeds]:
 def _change(metric: str, gap: Mapping[str, Any], ours: Seeds, theirs: Seeds) -> Change:
     after, before = (number(metric, mean) for mean in paired_means(ours, theirs, metric))
     found = gap_of(gap)
+    more = finer(metric, found.half)
     each = " ".join(
         DASH if value is None else signed(metric, value) for value in gap["by_seed"].values()
     )
@@ -251,11 +253,11 @@ def _change(metric: str, gap: Mapping[str, Any], ours: Seeds, theirs: Seeds) -> 
         metric,
         before,
         after,
-        signed(metric, found.mean),
+        signed(metric, found.mean, more),
         span(metric, found),
         found.n,
         verdict(found),
-        number(metric, gap["detectable"]),
+        number(metric, gap["detectable"], more),
         gap,
         each,
     )
@@ -270,7 +272,8 @@ def span(metric: str, found: Estimate) -> str:
     """ "+.01 to +.15"; a dash without an interval."""
     if math.isnan(found.low):
         return DASH
-    return f"{signed(metric, found.low)} to {signed(metric, found.high)}"
+    more = finer(metric, found.half)
+    return f"{signed(metric, found.low, more)} to {signed(metric, found.high, more)}"
 
 
 def verdict(found: Estimate) -> str:
@@ -304,17 +307,19 @@ def explained(changes: Sequence[Change]) -> str:
 def gap_text(metric: str, found: Estimate | None, *, starred: bool = False) -> str:
     """A difference as text: "+.07 ±.05", "+.07 [−.02, +.15]", or "+.07" without an interval.
 
-    If `starred`, " *" stands behind an interval that leaves out 0.
+    A narrow interval has more digits, as in "+.006 ±.003". If `starred`, " *" stands behind an
+    interval that leaves out 0.
     """
     if found is None or math.isnan(found.mean):
         return DASH
-    mean = signed(metric, found.mean)
+    more = finer(metric, found.half)
+    mean = signed(metric, found.mean, more)
     if math.isnan(found.low):
         return mean
     star = " *" if starred and found.clear else ""
     if found.symmetric:
-        return f"{mean} ±{number(metric, found.half)}{star}"
-    return f"{mean} [{signed(metric, found.low)}, {signed(metric, found.high)}]{star}"
+        return f"{mean} ±{number(metric, found.half, more)}{star}"
+    return f"{mean} [{signed(metric, found.low, more)}, {signed(metric, found.high, more)}]{star}"
 
 
 def chance(p: float) -> str:
@@ -322,9 +327,9 @@ def chance(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def signed(metric: str, value: float) -> str:
-    """ "+.31", "−.09"; what is rounded to nothing has no sign."""
-    text = number(metric, value)
+def signed(metric: str, value: float, more: int = 0) -> str:
+    """ "+.31", "−.09"; what is rounded to nothing has no sign. `more` digits than usual."""
+    text = number(metric, value, more)
     return f"+{text}" if value > 0 and text.strip("0.") else text
 
 

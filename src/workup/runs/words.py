@@ -57,13 +57,24 @@ def in_order(doctors: Iterable[str], anchors: Sequence[str]) -> list[str]:
     return sorted(doctors, key=lambda doctor: place.get(doctor, place[""]))
 
 
-def number(name: str, value: float | None) -> str:
-    """A share as ".66", anything else as "6.9" or "0.58"; a dash for what is undefined."""
+def number(name: str, value: float | None, more: int = 0) -> str:
+    """A share as ".66", anything else as "6.9" or "0.58"; a dash for what is undefined.
+
+    It has `more` digits than its measure usually has.
+    """
     if value is None:
         return DASH
-    if metric(name).share:
-        return share(value, metric(name).digits)
-    return decimal(value, metric(name).digits)
+    digits = metric(name).digits + more
+    return share(value, digits) if metric(name).share else decimal(value, digits)
+
+
+def finer(name: str, half: float) -> int:
+    """How many digits more than usual tell an interval with this `half` width; 0, 1 or 2.
+
+    So many that it is at least one and a half of the last digit: ±.004 would be ±.00.
+    """
+    steps = (half * 10 ** (metric(name).digits + more) for more in range(2))
+    return sum(0 < each < 1.5 for each in steps)
 
 
 def share(value: float, digits: int = 2) -> str:

@@ -30,7 +30,7 @@ from workup.report.plotting import (
 )
 from workup.report.sheets import Sheet
 from workup.report.tables import chance, gap_text, signed
-from workup.runs.words import DASH, TRAINED, duration, number
+from workup.runs.words import DASH, TRAINED, duration, finer, number
 from workup.studies.base.result import Result, Section
 from workup.studies.claims import AREA, LESS, Beginning, Claim, Scale, ScaleName
 from workup.studies.claims.decided import FEWEST, OWN, ClaimFinding, Ended, counted, left_out
@@ -244,14 +244,14 @@ def decided(found: Sequence[ClaimFinding]) -> Sheet:
     for each, p in zip(found, chances, strict=True):
         claim, gap = each.claim, each.difference
         assert gap is not None
-        name = claim.written_as
+        name, more = claim.written_as, finer(claim.written_as, gap.half)
         rows.append(
             (
                 claim.id,
                 each.verdict,
                 gap_text(name, gap),
-                DASH if each.detectable is None else number(name, each.detectable),
-                DASH if (paper := towards(claim)) is None else signed(name, paper),
+                number(name, each.detectable, more),
+                DASH if (paper := towards(claim)) is None else signed(name, paper, more),
                 f"{number(name, each.ours)}, {number(name, each.theirs)}",
                 str(gap.seeds),
                 rising_text(*rising(each)),
