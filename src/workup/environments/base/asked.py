@@ -15,6 +15,7 @@ from workup.core.case import Fact, Item, Kind
 from workup.environments.base.body_parts import elsewhere, parts
 from workup.environments.base.lexical import stems
 from workup.environments.base.other_tests import names_other_test
+from workup.environments.base.other_things import GERMS, another_thing
 
 LONGEST = 500  # characters of a request that are compared
 
@@ -54,10 +55,11 @@ _DECLINED = re.compile(
 # Why something is ordered: "chest x-ray for cough", "ECG to evaluate chest pain". It ends where
 # another one begins: "test for lipase because of the pain" has two, of which the last is a reason.
 _WHY = (
-    r"\b(?:for|because of|due to|given|in view of"
+    rf"\b(?:for(?! (?:{'|'.join(GERMS)}))|because of|due to|given|in view of"
     r"|to (?:evaluate|assess|rule out|exclude|confirm|investigate|look for|check for))\b"
 )
 _REASON = re.compile(rf"{_WHY}(?:(?!{_WHY})[^,;.?!])*", re.IGNORECASE)
+_LOOKED_FOR = re.compile(r"for\b|to (?:look|check)", re.IGNORECASE)
 # What is ordered for a reason alone: "MRI for headache". A blood test for lipase is no such study.
 _STUDY = re.compile(
     r"\b(?:mri|ct|pet|eeg|e[ck]g|emg|echo\w{0,10}|x-?rays?|scans?|imaging|radiograph\w{0,3}"
@@ -72,13 +74,36 @@ _TREATMENT = re.compile(
     re.IGNORECASE,
 )
 _FOR = re.compile(r"\bfor\b[^,;.?!]*", re.IGNORECASE)
-# The circumstance of what is asked for: "when you cough, does your chest hurt".
-_CIRCUMSTANCE = re.compile(
-    r"\b(?:when(?:ever)?|while|before|after|since|during)\b"
-    r"(?:(?!\b(?:do|does|did|is|are|have|has) (?:you|your|the|it|there)\b)[^,;.?!])*,?",
+# What makes something better or worse: "does coffee make the pain worse".
+_TRIGGER = re.compile(
+    r"\b(?:do|does|did|can|will|would) [^,;.?!]{1,40}? (?:make|bring|cause|trigger|worsen"
+    r"|aggravate|relieve|ease|help|improve)\b(?: it\b)?",
     re.IGNORECASE,
 )
+# The circumstance of what is asked for: "when you cough, does your chest hurt".
+_CIRCUMSTANCE = re.compile(
+    r"(?:\b(?:when(?:ever)?|while|before|after|since|during)\b"
+    r"|(?:(?<=\bhurt )|(?<=\bhurts )|(?<=\bpainful ))to\b)"
+    r"(?:(?!\b(?:do|does|did|is|are|have|has) (?:you|your|the|it|there)\b)[^,;.?!])*,?"
+    rf"|{_TRIGGER.pattern}",
+    re.IGNORECASE,
+)
+# How an examination of a part of the body is asked for, and what says nothing of that part.
+_EXAMINING = re.compile(
+    r"\b(?:examin(?:e|ing|ation)|exam|inspect(?:ion)?|look(?:ing)? (?:at|over|in|into|inside)"
+    r"|assess|evaluate|check)\b(?!.*\b(?:had|ever|last|when|why|who|did)\b)",
+    re.IGNORECASE,
+)
+_EXAMINED = stems(
+    "examine examination inspect inspection look over into inside assess evaluate physical perform "
+    "focused full complete thorough detailed careful carefully closely finding result general now "
+    "next let like want would"
+)
 _RECALLING = stems("remember recall know tell describe explain say sure notice")
+# Words of a main clause that asks for nothing by itself: "what happened after the operation".
+_GENERAL = _RECALLING | stems(
+    "happen begin began start started long time feel felt feeling well okay go going how ago many"
+)
 _MOMENT = re.compile(r"\bwh(?:en|ile)", re.IGNORECASE)
 # Several things in one request: "chest pain or fever", "fever, chest pain". A comma before a
 # further question joins nothing.
@@ -535,10 +560,12 @@ _STAIN = re.compile(r"\bimmuno(?:histo|stain|perox)|\bihc\b|\bstain", re.IGNOREC
 class AskedText:
     """A request, of which LONGEST characters are read.
 
-    `whole` are these, `text` the same without how a study is made.
+    `whole` are these, `text` the same without how a study is made. `cut` says that what was looked
+    for is left out of it.
     """
 
-    def __init__(self, request: str) -> None:
+    def __init__(self, request: str, *, cut: bool = False) -> None:
+        self._cut = cut
         self.whole = _CONTRACTED.sub(r"\1 is", request[:LONGEST])
         study = _MANNER.sub(" ", self.whole) if _STUDY.search(self.whole) else self.whole
         self.text = _DIFFERENTIAL.sub(" ", study)
@@ -578,9 +605,18 @@ class AskedText:
         """The request without its reasons, then without the last one alone; empty without any."""
         if not (reasons := list(_REASON.finditer(self.text))):
             return ()
-        last = reasons[-1]
+        last, cut = reasons[-1], any(_LOOKED_FOR.match(reason[0]) for reason in reasons)
         without_last = self.text[: last.start()] + self.text[last.end() :]
-        return AskedText(_REASON.sub(" ", self.text)), AskedText(without_last)
+        return AskedText(_REASON.sub(" ", self.text), cut=cut), AskedText(without_last, cut=cut)
+
+    @cached_property
+    def examined(self) -> frozenset[str]:
+        """The part of the body whose examination is all that it asks for: "examine the neck".
+
+        Empty where it asks for anything else, as in "examine the neck for lumps".
+        """
+        looked = not self._cut and _EXAMINING.search(self.thing)
+        return stems(self.thing) - _EXAMINED if looked else frozenset()
 
     @cached_property
     def study(self) -> AskedText | None:
@@ -610,6 +646,16 @@ class AskedText:
         "Do you remember when the cough began" does not.
         """
         return bool(_MOMENT.search(self.circumstance) and stems(self.main.thing) - _RECALLING)
+
+    @property
+    def of_trigger(self) -> bool:
+        """Whether it asks what something does to something else: "does bread make it worse"."""
+        return bool(_TRIGGER.search(self.text))
+
+    @property
+    def of_circumstance(self) -> bool:
+        """Whether it asks for something in a circumstance: "any bleeding after the operation"."""
+        return bool(self.circumstance and stems(self.main.thing) - _GENERAL)
 
     @cached_property
     def main(self) -> AskedText:
@@ -673,7 +719,7 @@ class AskedText:
             return False
         if item.kind is Kind.LABORATORY and (self._taken or self._other_specimen(said, own)):
             return False
-        if elsewhere(self.thing, said, own=own):
+        if elsewhere(self.thing, said, own=own) or another_thing(self.thing, own, said):
             return False
         return not (stain and self._unstained) and self._alike(said, piece)
 

@@ -79,6 +79,7 @@ _NO_THING = _ALONE_NOTHING | stems(
 )
 # "Examine the abdomen" is the heading "abdominal examination".
 _EXAMINING = stems("examine examination physical system")
+_OF_PART = re.compile(r" examination$")
 # Facts that are told by this name alone: pain during sex is not asked by the sex.
 _BROAD = frozenset(["age", "sex", "history"])
 # Two items whose cosines differ by less are equally near: then nobody knows which one is meant.
@@ -200,6 +201,14 @@ class Matcher:
             normalise(wording): Match((item,), NAME) for wording, item in reversed(plain)
         }
         called: dict[str, dict[str, Item]] = {}
+        # An examination of a part has to be all that a request says: "examine the neck for lumps"
+        # asks for something else.
+        self._examinations: dict[frozenset[str], dict[str, Item]] = {}
+        for wording, item in also:
+            if _OF_PART.search(wording) and item.kind is Kind.EXAMINATION:
+                part = AskedText(wording).examined
+                self._examinations.setdefault(part, {})[item.name] = item
+        self._examinations.pop(frozenset(), None)
         for wording, item in also:
             if (form := normalise(wording)) not in self._whole:
                 called.setdefault(form, {})[item.name] = item
@@ -207,6 +216,11 @@ class Matcher:
             self._whole[form] = Match(tuple(own.values()), SYNONYM)
         self._whole.pop("", None)
         self._joined = {form.replace(" ", ""): found for form, found in self._whole.items()}
+        also = [
+            (each, item)
+            for each, item in also
+            if item.kind is not Kind.EXAMINATION or not _OF_PART.search(each)
+        ]
         alone = [(each, item) for each, item in also if " " in each and len(words(each)) == 1]
         also = [(each, item) for each, item in also if " " not in each or len(words(each)) > 1]
         names = [item.name for item in items]
@@ -345,7 +359,8 @@ class Matcher:
 
     def _equal(self, asked: AskedText) -> Match:
         """The items of which a wording has the same stems."""
-        same = self._same.get(stems(asked.thing), Match())
+        part = self._examinations.get(asked.examined, {})
+        same = self._same.get(stems(asked.thing)) or Match(tuple(part.values()), SYNONYM)
         return Match(self._fitting(asked, same.items), same.step)
 
     def _each_equal(
@@ -377,12 +392,15 @@ class Matcher:
         everything = self._stemmed.asked(asked.thing)
         for item in found.items:
             # Of an examination only the name counts: other wordings tell what the examiner does.
+            if asked.of_trigger and AskedText(item.question).of_trigger:
+                continue
             told = self._said[item.name] if item.kind is Kind.HISTORY else (item.name,)
             held = [named for named in map(stems, told) if named and named <= everything]
             if not held or not all(named <= when for named in held):
                 continue
             main = self._by_words(asked.main)
-            return main if main.items or asked.of_moment else found
+            aside = asked.of_moment or (item.kind is Kind.HISTORY and asked.of_circumstance)
+            return main if main.items or aside else found
         return found
 
     def _covers(self, asked: AskedText, index: int) -> bool:

@@ -1,0 +1,100 @@
+"""Detects a qualifier that makes another thing of what an item is about.
+
+"Back pain during the period" holds the words of painful periods, and "cold feet" those of somebody
+who is always cold. Each rule says which words of a request an item has to name as well.
+"""
+
+from __future__ import annotations
+
+import re
+
+from workup.environments.base.body_parts import parts
+
+# A pain of which the circumstance is known and not the place: "pain after meals". Where a request
+# names a place, it is another pain, unless people call the item by that place too.
+_PAIN_AT = re.compile(
+    r"^(?=.*\bpain)(?=.*\b(?:meals?|eating|periods?|menstrua|intercourse|urinat|passing urine))",
+    re.IGNORECASE,
+)
+# Places that `parts` does not know, since they are named in the words of many other things.
+_FURTHER_PLACE = re.compile(
+    r"\b(joint|bone|muscle|jaw|tooth|teeth|rib|testic|scrot|perine|kidney|pelvi|gum)", re.IGNORECASE
+)
+# Where a pain is asked to go. "Back pain that goes to the leg" is none that goes to the back.
+_GOES = r"\b(?:radiat|spread|travel|shoot|go(?:es|ing)?\b|mov)\w*(?: \w{1,12}){0,3}? "
+_TARGETS = (
+    "arm|elbow|wrist|hand",
+    "shoulder",
+    "jaw",
+    "neck",
+    "groin|testic|scrot",
+    "hip|buttock|thigh|leg|calf|knee|foot|feet",
+)
+_ONTO = r"(?:to|into|down|towards?|up|through)\b(?: (?:the|your|his|her|one|both|left|right))* "
+_TO_THE_BACK = (
+    re.compile(r"\b(?:radiating|goes|spreads) (?:\w{1,8} )?to the back\b", re.IGNORECASE),
+    re.compile(r"\b(?:to|into|in|through|towards?|between)\b.{0,20}\bback\b", re.IGNORECASE),
+)
+
+
+def _any(words: str) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{words})", re.IGNORECASE)
+
+
+_HOT_OR_COLD = r"(?:cold|hot|warm)\b(?! (?:weather|water|air))"
+_LIMBS = ("hand|finger", "foot|feet|toe", "leg|arm|limb|extremit", "nose|ear|lip")
+_HEAVY = (
+    r"(?:periods?|menstrua\w*|flow|bleed\w*)\b.{0,20}\b(?:heav|light)"
+    r"|(?:heav|light)\w* (?:menstrua\w* )?(?:periods?|flow|bleed)"
+)
+_STIFF = r"(?:back|spine)\b(?: \w+){0,2} stiff|stiff\w*(?: \w+){0,3} (?:back|spine)\b"
+_STANDING = (
+    r"orthosta|postural (?:blood|vital)|(?:lying|sitting|supine) (?:and|to|vs?) standing"
+    r"|standing (?:and|to|vs?) (?:lying|sitting|supine)"
+)
+# What a test is for, and no reason for it: "throat swab for gonorrhea".
+GERMS = (
+    r"gonorr|gonococ",
+    r"chlamyd",
+    r"covid|sars|coronavirus",
+    r"pertussis|whooping",
+    r"diphther",
+    r"herpes|hsv",
+    r"(?:clostrid\w+|c\.?) ?diff|ova\b|parasit",
+)
+# (asked, told): who asks about one of these is answered only by an item that names it too.
+_NAMED_TOO = (
+    *((_any(rf"{_GOES}{_ONTO}(?:{place})"), _any(place)) for place in _TARGETS),
+    *(
+        (
+            _any(
+                rf"(?:{limb})\w*\b(?: \w+){{0,3}}? {_HOT_OR_COLD}|{_HOT_OR_COLD} (?:{limb})"
+            ),
+            _any(limb),
+        )
+        for limb in _LIMBS
+    ),
+    (_any(_HEAVY), _any("period|menstrua|flow|bleed")),
+    (_any(_STIFF), _any("back|spine")),
+    (_any(_STANDING), _any("orthosta|postural|standing")),
+    *((_any(germ), _any(germ)) for germ in GERMS),
+)
+
+
+def another_thing(asked: str, own: str, said: str) -> bool:
+    """Whether a request is about another thing than an item.
+
+    `own` are the item's name and question, `said` these and all its synonyms. Example: "cold feet"
+    is no intolerance of cold.
+    """
+    if any(one.search(asked) and not other.search(said) for one, other in _NAMED_TOO):
+        return True
+    onto, back = _TO_THE_BACK
+    if onto.search(own) and not back.search(asked):
+        return True
+    if not _PAIN_AT.search(own) or parts(own):
+        return False
+    wanted = parts(asked)
+    further = {place.lower() for place in _FURTHER_PLACE.findall(asked)}
+    known = {place.lower() for place in _FURTHER_PLACE.findall(said)}
+    return bool((wanted and wanted.isdisjoint(parts(said))) or further - known)
