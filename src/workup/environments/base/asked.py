@@ -83,19 +83,21 @@ _TRIGGER = re.compile(
 # The circumstance of what is asked for: "when you cough, does your chest hurt".
 _CIRCUMSTANCE = re.compile(
     r"(?:\b(?:when(?:ever)?|while|before|after|since|during)\b"
-    r"|(?:(?<=\bhurt )|(?<=\bhurts )|(?<=\bpainful ))to\b)"
+    r"|(?:(?<=\bhurt )|(?<=\bhurts )|(?<=\bpainful ))to\b(?!.*\b(?:when|while)\b))"
     r"(?:(?!\b(?:do|does|did|is|are|have|has) (?:you|your|the|it|there)\b)[^,;.?!])*,?"
     rf"|{_TRIGGER.pattern}",
     re.IGNORECASE,
 )
 # How an examination of a part of the body is asked for, and what says nothing of that part.
 _EXAMINING = re.compile(
-    r"\b(?:examin(?:e|ing|ation)|exam|inspect(?:ion)?|look(?:ing)? (?:at|over|in|into|inside)"
-    r"|assess|evaluate|check)\b(?!.*\b(?:had|ever|last|when|why|who|did)\b)",
+    r"\b(?:examin(?:e|ing|ation)|exam|inspect(?:ion)?|look(?:ing)? (?:at|over|in)"
+    r"|assess|evaluate|check)\b",
     re.IGNORECASE,
 )
+# "Have you had an eye exam?" asks for none.
+_EXAMINED_BEFORE = re.compile(r"\b(?:had|ever|last|when|why|who|did)\b", re.IGNORECASE)
 _EXAMINED = stems(
-    "examine examination inspect inspection look over into inside assess evaluate physical perform "
+    "examine examination inspect inspection look over assess evaluate physical perform "
     "focused full complete thorough detailed careful carefully closely finding result general now "
     "next let like want would"
 )
@@ -105,6 +107,7 @@ _GENERAL = _RECALLING | stems(
     "happen begin began start started long time feel felt feeling well okay go going how ago many"
 )
 _MOMENT = re.compile(r"\bwh(?:en|ile)", re.IGNORECASE)
+_ASIDE = re.compile(r"^\W*(?:before|after|during|to)\b", re.IGNORECASE)
 # Several things in one request: "chest pain or fever", "fever, chest pain". A comma before a
 # further question joins nothing.
 _JOINED = re.compile(
@@ -561,11 +564,11 @@ class AskedText:
     """A request, of which LONGEST characters are read.
 
     `whole` are these, `text` the same without how a study is made. `cut` says that what was looked
-    for is left out of it.
+    for is left out of it, `looking` that it stands behind an order to examine ("and the legs").
     """
 
-    def __init__(self, request: str, *, cut: bool = False) -> None:
-        self._cut = cut
+    def __init__(self, request: str, *, cut: bool = False, looking: bool = False) -> None:
+        self._cut, self._looking = cut, looking
         self.whole = _CONTRACTED.sub(r"\1 is", request[:LONGEST])
         study = _MANNER.sub(" ", self.whole) if _STUDY.search(self.whole) else self.whole
         self.text = _DIFFERENTIAL.sub(" ", study)
@@ -598,7 +601,9 @@ class AskedText:
     def pieces(self) -> Sequence[AskedText]:
         """The things that it joins, at most eight; empty where it joins none."""
         pieces = [piece for piece in _JOINED.split(self.thing) if stems(piece)]
-        return tuple(map(AskedText, pieces[:8])) if len(pieces) > 1 else ()
+        looking = bool(_EXAMINING.search(self.thing))
+        each = [AskedText(piece, looking=looking) for piece in pieces[:8]]
+        return tuple(each) if len(each) > 1 else ()
 
     @property
     def orders(self) -> Sequence[AskedText]:
@@ -615,8 +620,10 @@ class AskedText:
 
         Empty where it asks for anything else, as in "examine the neck for lumps".
         """
-        looked = not self._cut and _EXAMINING.search(self.thing)
-        return stems(self.thing) - _EXAMINED if looked else frozenset()
+        looked = self._looking or _EXAMINING.search(self.thing)
+        if self._cut or not looked or _EXAMINED_BEFORE.search(self.thing):
+            return frozenset()
+        return stems(self.thing) - _EXAMINED
 
     @cached_property
     def study(self) -> AskedText | None:
@@ -655,7 +662,7 @@ class AskedText:
     @property
     def of_circumstance(self) -> bool:
         """Whether it asks for something in a circumstance: "any bleeding after the operation"."""
-        return bool(self.circumstance and stems(self.main.thing) - _GENERAL)
+        return bool(_ASIDE.search(self.circumstance) and stems(self.main.thing) - _GENERAL)
 
     @cached_property
     def main(self) -> AskedText:
@@ -719,7 +726,8 @@ class AskedText:
             return False
         if item.kind is Kind.LABORATORY and (self._taken or self._other_specimen(said, own)):
             return False
-        if elsewhere(self.thing, said, own=own) or another_thing(self.thing, own, said):
+        about = (piece or self).thing
+        if elsewhere(self.thing, said, own=own) or another_thing(about, own, said):
             return False
         return not (stain and self._unstained) and self._alike(said, piece)
 

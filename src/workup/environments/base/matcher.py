@@ -371,7 +371,11 @@ class Matcher:
         A piece of a longer name that it holds is left out: "nausea and vomiting" may be one thing.
         """
         pieces = {piece: stems(piece.thing) for piece in asked.pieces}
-        across = [entry for entry in held if not any(entry <= own for own in pieces.values())]
+        across = [
+            entry
+            for entry in held
+            if not (entry & _LOOKING or any(entry <= own for own in pieces.values()))
+        ]
         return [
             self._fitting(asked, self._equal(piece).items)
             for piece, own in pieces.items()
@@ -399,7 +403,11 @@ class Matcher:
             if not held or not all(named <= when for named in held):
                 continue
             main = self._by_words(asked.main)
-            aside = asked.of_moment or (item.kind is Kind.HISTORY and asked.of_circumstance)
+            aside = (
+                asked.of_moment
+                or asked.of_trigger
+                or (item.kind is Kind.HISTORY and asked.of_circumstance)
+            )
             return main if main.items or aside else found
         return found
 

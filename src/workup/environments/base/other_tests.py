@@ -32,9 +32,9 @@ _ORDER = (
     "let lets like may must need new next no now obtain ok okay only ordered ordering our "
     "performed possible previous prior quick quickly really recent recently recheck recommend "
     "repeat repeated repeating report request requesting result results review routine routinely "
-    "run screen screening see send sent serial should simply some someone standard stat suggest test "
-    "tested testing tests thank thanks today todays treated up urgent urgently us want we will "
-    "workup yes "
+    "run screen screening see send sent serial should simply some someone standard stat suggest "
+    "test tested testing tests thank thanks today todays treated up urgent urgently us want we "
+    "will workup yes "
 )
 _MEASUREMENT = (
     "abnormal analysis assay assays blood concentration concentrations count counts decreased "

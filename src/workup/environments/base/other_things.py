@@ -13,27 +13,27 @@ from workup.environments.base.body_parts import parts
 # A pain of which the circumstance is known and not the place: "pain after meals". Where a request
 # names a place, it is another pain, unless people call the item by that place too.
 _PAIN_AT = re.compile(
-    r"^(?=.*\bpain)(?=.*\b(?:meals?|eating|periods?|menstrua|intercourse|urinat|passing urine))",
+    r"^(?=.*\bpain)(?=.*\b(?:meals?|eating|periods?|menstrua|intercourse))",
     re.IGNORECASE,
 )
 # Places that `parts` does not know, since they are named in the words of many other things.
 _FURTHER_PLACE = re.compile(
     r"\b(joint|bone|muscle|jaw|tooth|teeth|rib|testic|scrot|perine|kidney|pelvi|gum)", re.IGNORECASE
 )
-# Where a pain is asked to go. "Back pain that goes to the leg" is none that goes to the back.
-_GOES = r"\b(?:radiat|spread|travel|shoot|go(?:es|ing)?\b|mov)\w*(?: \w{1,12}){0,3}? "
-_TARGETS = (
-    "arm|elbow|wrist|hand",
-    "shoulder",
-    "jaw",
-    "neck",
-    "groin|testic|scrot",
-    "hip|buttock|thigh|leg|calf|knee|foot|feet",
+# How people make that pain better is another question: "does eating help the pain".
+_EATEN = r"(?:eat\w*|food|meals?)\b"
+_EASES = r"(?:help|eas(?:e|es|ed)\b|sooth|reliev|better|improv)"
+_RELIEF = re.compile(
+    rf"\b(?:{_EATEN}.{{0,20}}\b{_EASES}|{_EASES}\w* (?:by|after|when|with|on)\b.{{0,12}}\b{_EATEN})",
+    re.IGNORECASE,
 )
-_ONTO = r"(?:to|into|down|towards?|up|through)\b(?: (?:the|your|his|her|one|both|left|right))* "
+# "Back pain that goes to the leg" is none that goes to the back.
 _TO_THE_BACK = (
     re.compile(r"\b(?:radiating|goes|spreads) (?:\w{1,8} )?to the back\b", re.IGNORECASE),
-    re.compile(r"\b(?:to|into|in|through|towards?|between)\b.{0,20}\bback\b", re.IGNORECASE),
+    re.compile(
+        r"\b(?:to|into|through|towards?)\b(?: (?:the|your|his|her|my|upper|lower|mid))* back\b",
+        re.IGNORECASE,
+    ),
 )
 
 
@@ -46,11 +46,14 @@ _LIMBS = ("hand|finger", "foot|feet|toe", "leg|arm|limb|extremit", "nose|ear|lip
 _HEAVY = (
     r"(?:periods?|menstrua\w*|flow|bleed\w*)\b.{0,20}\b(?:heav|light)"
     r"|(?:heav|light)\w* (?:menstrua\w* )?(?:periods?|flow|bleed)"
+    r"|(?:your|the|his|her) (?!patient)\w+(?: \w+)? heavier"
 )
 _STIFF = r"(?:back|spine)\b(?: \w+){0,2} stiff|stiff\w*(?: \w+){0,3} (?:back|spine)\b"
 _STANDING = (
     r"orthosta|postural (?:blood|vital)|(?:lying|sitting|supine) (?:and|to|vs?) standing"
     r"|standing (?:and|to|vs?) (?:lying|sitting|supine)"
+    r"|(?:standing|lying|sitting|supine) (?:blood pressure|bp|vital|pulse)"
+    r"|(?:blood pressure|bp|vital signs|vitals|pulse) (?:standing|lying|sitting|supine)"
 )
 # What a test is for, and no reason for it: "throat swab for gonorrhea".
 GERMS = (
@@ -64,19 +67,16 @@ GERMS = (
 )
 # (asked, told): who asks about one of these is answered only by an item that names it too.
 _NAMED_TOO = (
-    *((_any(rf"{_GOES}{_ONTO}(?:{place})"), _any(place)) for place in _TARGETS),
     *(
         (
-            _any(
-                rf"(?:{limb})\w*\b(?: \w+){{0,3}}? {_HOT_OR_COLD}|{_HOT_OR_COLD} (?:{limb})"
-            ),
+            _any(rf"(?:{limb})\w*\b(?: \w+){{0,3}}? {_HOT_OR_COLD}|{_HOT_OR_COLD} (?:{limb})"),
             _any(limb),
         )
         for limb in _LIMBS
     ),
     (_any(_HEAVY), _any("period|menstrua|flow|bleed")),
     (_any(_STIFF), _any("back|spine")),
-    (_any(_STANDING), _any("orthosta|postural|standing")),
+    (_any(_STANDING), _any("orthosta|postural|standing|lying")),
     *((_any(germ), _any(germ)) for germ in GERMS),
 )
 
@@ -94,6 +94,8 @@ def another_thing(asked: str, own: str, said: str) -> bool:
         return True
     if not _PAIN_AT.search(own) or parts(own):
         return False
+    if _RELIEF.search(asked):
+        return True
     wanted = parts(asked)
     further = {place.lower() for place in _FURTHER_PLACE.findall(asked)}
     known = {place.lower() for place in _FURTHER_PLACE.findall(said)}
