@@ -15,7 +15,7 @@ from workup.core.case import Fact, Item, Kind
 from workup.environments.base.body_parts import elsewhere, parts
 from workup.environments.base.lexical import stems
 from workup.environments.base.other_tests import names_other_test
-from workup.environments.base.other_things import GERMS, another_thing
+from workup.environments.base.other_things import another_thing
 
 LONGEST = 500  # characters of a request that are compared
 
@@ -55,7 +55,7 @@ _DECLINED = re.compile(
 # Why something is ordered: "chest x-ray for cough", "ECG to evaluate chest pain". It ends where
 # another one begins: "test for lipase because of the pain" has two, of which the last is a reason.
 _WHY = (
-    rf"\b(?:for(?! (?:{'|'.join(GERMS)}))|because of|due to|given|in view of"
+    r"\b(?:for|because of|due to|given|in view of"
     r"|to (?:evaluate|assess|rule out|exclude|confirm|investigate|look for|check for))\b"
 )
 _REASON = re.compile(rf"{_WHY}(?:(?!{_WHY})[^,;.?!])*", re.IGNORECASE)

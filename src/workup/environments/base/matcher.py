@@ -20,6 +20,7 @@ from workup.core.leaks import WITHHELD
 from workup.core.text import normalise
 from workup.environments.base.asked import LONGEST, AskedText
 from workup.environments.base.lexical import Lexicon, chinese, most_words, stems, unheld, words
+from workup.environments.base.other_things import other_germ
 from workup.environments.base.other_words import otherwise_called
 from workup.retrieval.dense import Encoder
 from workup.retrieval.hpo.ontology import Ontology
@@ -264,7 +265,12 @@ class Matcher:
         for order in asked.orders:
             found = self._by_words(order)
             if found.items and all(item.kind is not Kind.HISTORY for item in found.items):
-                return self._with_unread(order, found)
+                refused = asked.declined or any(
+                    item.kind is Kind.LABORATORY
+                    and other_germ(asked.thing, " ".join(self._said[item.name]))
+                    for item in found.items
+                )
+                return Match() if refused else self._with_unread(order, found)
         asked = asked.study or asked
         if (found := self._by_words(asked)).items:
             return self._with_unread(asked, self._of_main(asked, found))

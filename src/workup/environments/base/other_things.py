@@ -7,6 +7,7 @@ who is always cold. Each rule says which words of a request an item has to name 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from workup.environments.base.body_parts import parts
 
@@ -24,7 +25,8 @@ _FURTHER_PLACE = re.compile(
 _EATEN = r"(?:eat\w*|food|meals?)\b"
 _EASES = r"(?:help|eas(?:e|es|ed)\b|sooth|reliev|better|improv)"
 _RELIEF = re.compile(
-    rf"\b(?:{_EATEN}.{{0,20}}\b{_EASES}|{_EASES}\w* (?:by|after|when|with|on)\b.{{0,12}}\b{_EATEN})",
+    rf"\b(?:{_EATEN}.{{0,20}}\b{_EASES}"
+    rf"|{_EASES}\w* (?:by|after|when|with|on)\b.{{0,12}}\b{_EATEN})",
     re.IGNORECASE,
 )
 # "Back pain that goes to the leg" is none that goes to the back.
@@ -42,10 +44,15 @@ def _any(words: str) -> re.Pattern[str]:
 
 
 _HOT_OR_COLD = r"(?:cold|hot|warm)\b(?! (?:weather|water|air))"
-_LIMBS = ("hand|finger", "foot|feet|toe", "leg|arm|limb|extremit", "nose|ear|lip")
+_LIMBS = (
+    r"(?:hands?|fingers?)\b",
+    r"(?:foot|feet|toes?)\b",
+    r"(?:legs?|arms?|limbs?|extremit(?:y|ies))\b",
+    r"(?:noses?|ears?|lips?)\b",
+)
 _HEAVY = (
-    r"(?:periods?|menstrua\w*|flow|bleed\w*)\b.{0,20}\b(?:heav|light)"
-    r"|(?:heav|light)\w* (?:menstrua\w* )?(?:periods?|flow|bleed)"
+    r"(?:periods?|menstrua\w*|flow|bleed\w*)\b.{0,20}\b(?:heav|lighter)"
+    r"|(?:heavy|heavier|light|lighter) (?:menstrua\w* )?(?:periods?|flow|bleed)"
     r"|(?:your|the|his|her) (?!patient)\w+(?: \w+)? heavier"
 )
 _STIFF = r"(?:back|spine)\b(?: \w+){0,2} stiff|stiff\w*(?: \w+){0,3} (?:back|spine)\b"
@@ -56,20 +63,26 @@ _STANDING = (
     r"|(?:blood pressure|bp|vital signs|vitals|pulse) (?:standing|lying|sitting|supine)"
 )
 # What a test is for, and no reason for it: "throat swab for gonorrhea".
-GERMS = (
-    r"gonorr|gonococ",
-    r"chlamyd",
-    r"covid|sars|coronavirus",
-    r"pertussis|whooping",
-    r"diphther",
-    r"herpes|hsv",
-    r"(?:clostrid\w+|c\.?) ?diff|ova\b|parasit",
+_GERMS = tuple(
+    map(
+        _any,
+        (
+            r"gonorr|gonococ",
+            r"chlamyd",
+            r"covid|sars|coronavirus",
+            r"pertussis|whooping",
+            r"diphther",
+            r"herpes|hsv",
+            r"(?:clostrid\w+|c\.?) ?diff",
+            r"ova\b|parasit",
+        ),
+    )
 )
 # (asked, told): who asks about one of these is answered only by an item that names it too.
 _NAMED_TOO = (
     *(
         (
-            _any(rf"(?:{limb})\w*\b(?: \w+){{0,3}}? {_HOT_OR_COLD}|{_HOT_OR_COLD} (?:{limb})"),
+            _any(rf"{limb}(?: \w+){{0,3}}? {_HOT_OR_COLD}|{_HOT_OR_COLD} {limb}"),
             _any(limb),
         )
         for limb in _LIMBS
@@ -77,8 +90,16 @@ _NAMED_TOO = (
     (_any(_HEAVY), _any("period|menstrua|flow|bleed")),
     (_any(_STIFF), _any("back|spine")),
     (_any(_STANDING), _any("orthosta|postural|standing|lying")),
-    *((_any(germ), _any(germ)) for germ in GERMS),
 )
+# "Examine for high blood pressure" asks for no high blood pressure of the past.
+_OF_PAST = re.compile(r"\bin the past\b", re.IGNORECASE)
+_EXAMINED = re.compile(r"\b(?:examin|palpat|inspect|auscult|measur)", re.IGNORECASE)
+
+
+@lru_cache(maxsize=1 << 12)
+def _also_named(asked: str) -> tuple[re.Pattern[str], ...]:
+    """What an item has to name, too, to be what a request is about."""
+    return tuple(told for one, told in _NAMED_TOO if one.search(asked))
 
 
 def another_thing(asked: str, own: str, said: str) -> bool:
@@ -87,10 +108,12 @@ def another_thing(asked: str, own: str, said: str) -> bool:
     `own` are the item's name and question, `said` these and all its synonyms. Example: "cold feet"
     is no intolerance of cold.
     """
-    if any(one.search(asked) and not other.search(said) for one, other in _NAMED_TOO):
+    if any(not told.search(said) for told in _also_named(asked)):
         return True
     onto, back = _TO_THE_BACK
     if onto.search(own) and not back.search(asked):
+        return True
+    if _OF_PAST.search(own) and _EXAMINED.search(asked):
         return True
     if not _PAIN_AT.search(own) or parts(own):
         return False
@@ -100,3 +123,8 @@ def another_thing(asked: str, own: str, said: str) -> bool:
     further = {place.lower() for place in _FURTHER_PLACE.findall(asked)}
     known = {place.lower() for place in _FURTHER_PLACE.findall(said)}
     return bool((wanted and wanted.isdisjoint(parts(said))) or further - known)
+
+
+def other_germ(asked: str, said: str) -> bool:
+    """Whether a request names a germ that the wordings of a test do not have."""
+    return any(germ.search(asked) and not germ.search(said) for germ in _GERMS)
