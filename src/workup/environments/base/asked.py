@@ -323,7 +323,7 @@ _TESTS = (Kind.LABORATORY, Kind.IMAGING, Kind.PROCEDURE)
 _SYMBOL = re.compile(r"\b[A-Z]{1,5}-?\d|\b[A-Z]{2,}\d?\b")  # CD20, CA-125, HER2, PSA
 # A time that is over. "In the last year" is not: it ends today.
 _EARLIER = re.compile(
-    r"(?<!the )(?<!this )\blast (?:year|month|summer|winter|spring|autumn|fall|season)\b"
+    r"(?<!\bthe )(?<!\bthis )\blast (?:year|month|summer|winter|spring|autumn|fall|season)\b"
     r"|\b(?:years?|months?) (?:ago|earlier|before)\b|(?<!since )\byesterday\b"
     r"|\ba few (?:days|weeks) before\b"
     r"|\bin the past\b"
@@ -387,7 +387,10 @@ _ABOUT_ALL = (
     ),
     (
         _EARLIER,
-        _beginning("year|month|child|ago\\b|past|previous|histor|ever|since|young|age|last"),
+        _beginning(
+            r"year|month|child|ago\b|past|previous|histor|ever\b|since|young|age|last"
+            r"(?! (?:menstrual )?period)"
+        ),
     ),
     (
         _beginning("(?:hot|cold) (?:and|or) (?:hot|cold) (?:drink|food|water|weather)"),

@@ -166,7 +166,8 @@ class Matcher:
     4. All words of a name stand in it, else their stems, else those of a question or synonym. Of
        several, those with the most words count. A longer one that holds the words of a name goes
        before the name: "yellow sputum" before "sputum". A synonym of several words of which all but
-       one are words of asking ("is he pale") has to be all that the request says.
+       one are words of asking ("is he pale") has to be all that the request says, and so has the
+       examination of a part of the body ("examine the neck").
     5. With `meaning`, the item whose wording is nearest; of two that are equally near and fit,
        neither.
 
@@ -179,8 +180,9 @@ class Matcher:
     no stain, and what the patient takes is no test (`AskedText`). A word beside a test's name makes
     another test of it (`other_tests.names_other_test`), and one that is declined is not meant. Nor
     is an item that says nothing of the earlier time that is asked about. An item about another part
-    or side of the body is not meant. What stands in a circumstance alone ("when you cough, does
-    your chest hurt") gives way to the main clause. Linear in the request, of which LONGEST
+    or side of the body is not meant, nor one of which a qualifier makes another thing
+    (`other_things.another_thing`). What stands in a circumstance alone ("when you cough, does your
+    chest hurt") gives way to the main clause. Linear in the request, of which LONGEST
     characters are read.
     """
 
