@@ -1544,7 +1544,7 @@ def test_a_habit_of_a_relative_is_not_answered_by_another_fact_of_the_relative()
         ("Are your ankles puffy?", "leg swelling"),
         ("Is your cough productive?", "productive sputum"),
         ("Do you feel like vomiting?", "nausea"),
-        ("Do you have acid reflux?", "heartburn"),
+        ("Any acid regurgitation?", "heartburn"),
         ("Have you lost consciousness?", "fainting"),
         ("Any watery bowel movements?", "diarrhea"),
         ("Does the chest pain come on with activity?", "chest pain on exertion"),
