@@ -1618,6 +1618,8 @@ def test_who_wants_a_part_examined_is_asked_for_what(request_: str, meant: list[
         ("Does coffee make the pain worse?", ""),
         ("Does bread make it worse?", "trouble with bread"),
         ("Does it hurt to cough?", ""),
+        ("Does coughing hurt your chest?", ""),
+        ("Does chewing hurt your jaw?", "jaw pain on chewing"),
         ("Does it hurt to swallow?", "sore throat"),
         ("Pain after drinking alcohol", ""),
         ("Was there any numbness before the headache?", ""),

@@ -77,7 +77,7 @@ _FOR = re.compile(r"\bfor\b[^,;.?!]*", re.IGNORECASE)
 # What makes something better or worse: "does coffee make the pain worse".
 _TRIGGER = re.compile(
     r"\b(?:do|does|did|can|will|would) [^,;.?!]{1,40}? (?:make|bring|cause|trigger|worsen"
-    r"|aggravate|relieve|ease|help|improve)\b(?: it\b)?",
+    r"|aggravate|relieve|ease|help|improve|hurt(?= (?:the|your|his|her)\b))\b(?: it\b)?",
     re.IGNORECASE,
 )
 # The circumstance of what is asked for: "when you cough, does your chest hurt".
