@@ -1584,6 +1584,7 @@ LUNGS = ["absent breath sounds", "lung crackles", "wheezing"]
         ("Look at the legs", ["calf swelling", "leg swelling", "petechiae"]),
         ("Pulmonary exam", LUNGS),
         ("Examine the abdomen and the lungs", [*ABDOMEN, "lung crackles", "wheezing"]),
+        ("Examine for tingling in the arm or hand", []),
         ("Examine the neck for swollen glands", ["swollen neck glands"]),
         ("Examine the abdomen for masses", []),
         ("Examine the left leg", []),

@@ -94,6 +94,14 @@ _EXAMINING = re.compile(
     r"|assess|evaluate|check)\b",
     re.IGNORECASE,
 )
+# An order to examine that holds for what is joined to it: "examine the heart, lungs and abdomen".
+# "Check weakness in an arm or leg" is none to examine the leg.
+_EXAMINING_ONE = re.compile(
+    r"^\W*(?:(?:please|now|let['’]s|let us|i(?:['’]d| would) like to|can you|could you)\W+)*"
+    r"(?:examine|inspect|look at|assess|evaluate|check)(?: (?:the|your|his|her|both))?"
+    r" (?:lower |upper |oral )?[\w-]+\W*$",
+    re.IGNORECASE,
+)
 # "Have you had an eye exam?" asks for none.
 _EXAMINED_BEFORE = re.compile(r"\b(?:had|ever|last|when|why|who|did)\b", re.IGNORECASE)
 _EXAMINED = stems(
@@ -604,7 +612,7 @@ class AskedText:
     def pieces(self) -> Sequence[AskedText]:
         """The things that it joins, at most eight; empty where it joins none."""
         pieces = [piece for piece in _JOINED.split(self.thing) if stems(piece)]
-        looking = bool(_EXAMINING.search(self.thing))
+        looking = bool(pieces and _EXAMINING_ONE.search(pieces[0]))
         each = [AskedText(piece, looking=looking) for piece in pieces[:8]]
         return tuple(each) if len(each) > 1 else ()
 
