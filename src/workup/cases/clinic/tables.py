@@ -15,7 +15,8 @@ plausible numbers: a test bench, not medicine. tests/test_clinic.py checks what 
   of age: `10-50` is from 10 to under 50, `20-` from 20 on. `synonyms` are what people call it
   besides.
 - panels: names that several findings have in common, as "complete blood count". Who asks by one is
-  told which findings it can mean. In a clinic that has one of them alone, it means that one.
+  told which findings it can mean. In a clinic that has one of them alone, it means that one. One
+  that ends with "examination" is a part of the body: whoever wants just that examined means it.
 - likelihoods: P(finding | disease). A row that names a variant overrides the disease's own row.
 - `subset` is the smallest clinic that a disease or finding belongs to. A larger clinic contains
   the smaller ones.

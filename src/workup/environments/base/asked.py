@@ -15,6 +15,7 @@ from workup.core.case import Fact, Item, Kind
 from workup.environments.base.body_parts import elsewhere, parts
 from workup.environments.base.lexical import stems
 from workup.environments.base.other_tests import names_other_test
+from workup.environments.base.other_things import another_thing
 
 LONGEST = 500  # characters of a request that are compared
 
@@ -58,6 +59,7 @@ _WHY = (
     r"|to (?:evaluate|assess|rule out|exclude|confirm|investigate|look for|check for))\b"
 )
 _REASON = re.compile(rf"{_WHY}(?:(?!{_WHY})[^,;.?!])*", re.IGNORECASE)
+_LOOKED_FOR = re.compile(r"for\b|to (?:look|check)", re.IGNORECASE)
 # What is ordered for a reason alone: "MRI for headache". A blood test for lipase is no such study.
 _STUDY = re.compile(
     r"\b(?:mri|ct|pet|eeg|e[ck]g|emg|echo\w{0,10}|x-?rays?|scans?|imaging|radiograph\w{0,3}"
@@ -72,14 +74,48 @@ _TREATMENT = re.compile(
     re.IGNORECASE,
 )
 _FOR = re.compile(r"\bfor\b[^,;.?!]*", re.IGNORECASE)
-# The circumstance of what is asked for: "when you cough, does your chest hurt".
-_CIRCUMSTANCE = re.compile(
-    r"\b(?:when(?:ever)?|while|before|after|since|during)\b"
-    r"(?:(?!\b(?:do|does|did|is|are|have|has) (?:you|your|the|it|there)\b)[^,;.?!])*,?",
+# What makes something better or worse: "does coffee make the pain worse".
+_TRIGGER = re.compile(
+    r"\b(?:do|does|did|can|will|would) [^,;.?!]{1,40}? (?:make|bring|cause|trigger|worsen"
+    r"|aggravate|relieve|ease|help|improve|hurt(?= (?:the|your|his|her)\b))\b(?: it\b)?",
     re.IGNORECASE,
 )
+# The circumstance of what is asked for: "when you cough, does your chest hurt".
+_CIRCUMSTANCE = re.compile(
+    r"(?:\b(?:when(?:ever)?|while|before|after|since|during)\b"
+    r"|(?:(?<=\bhurt )|(?<=\bhurts )|(?<=\bpainful ))to\b(?!.*\b(?:when|while)\b))"
+    r"(?:(?!\b(?:do|does|did|is|are|have|has) (?:you|your|the|it|there)\b)[^,;.?!])*,?"
+    rf"|{_TRIGGER.pattern}",
+    re.IGNORECASE,
+)
+# How an examination of a part of the body is asked for, and what says nothing of that part.
+_EXAMINING = re.compile(
+    r"\b(?:examin(?:e|ing|ation)|exam|inspect(?:ion)?|look(?:ing)? (?:at|over|in)"
+    r"|assess|evaluate|check)\b",
+    re.IGNORECASE,
+)
+# An order to examine that holds for what is joined to it: "examine the heart, lungs and abdomen".
+# "Check weakness in an arm or leg" is none to examine the leg.
+_EXAMINING_ONE = re.compile(
+    r"^\W*(?:(?:please|now|let['’]s|let us|i(?:['’]d| would) like to|can you|could you)\W+)*"
+    r"(?:examine|inspect|look at|assess|evaluate|check)(?: (?:the|your|his|her|both))?"
+    r" (?:lower |upper |oral )?[\w-]+\W*$",
+    re.IGNORECASE,
+)
+# "Have you had an eye exam?" asks for none.
+_EXAMINED_BEFORE = re.compile(r"\b(?:had|ever|last|when|why|who|did)\b", re.IGNORECASE)
+_EXAMINED = stems(
+    "examine examination inspect inspection look over assess evaluate physical perform "
+    "focused full complete thorough detailed careful carefully closely finding result general now "
+    "next let like want would"
+)
 _RECALLING = stems("remember recall know tell describe explain say sure notice")
+# Words of a main clause that asks for nothing by itself: "what happened after the operation".
+_GENERAL = _RECALLING | stems(
+    "happen begin began start started long time feel felt feeling well okay go going how ago many"
+)
 _MOMENT = re.compile(r"\bwh(?:en|ile)", re.IGNORECASE)
+_ASIDE = re.compile(r"^\W*(?:before|after|during|to)\b", re.IGNORECASE)
 # Several things in one request: "chest pain or fever", "fever, chest pain". A comma before a
 # further question joins nothing.
 _JOINED = re.compile(
@@ -295,7 +331,7 @@ _TESTS = (Kind.LABORATORY, Kind.IMAGING, Kind.PROCEDURE)
 _SYMBOL = re.compile(r"\b[A-Z]{1,5}-?\d|\b[A-Z]{2,}\d?\b")  # CD20, CA-125, HER2, PSA
 # A time that is over. "In the last year" is not: it ends today.
 _EARLIER = re.compile(
-    r"(?<!the )(?<!this )\blast (?:year|month|summer|winter|spring|autumn|fall|season)\b"
+    r"(?<!\bthe )(?<!\bthis )\blast (?:year|month|summer|winter|spring|autumn|fall|season)\b"
     r"|\b(?:years?|months?) (?:ago|earlier|before)\b|(?<!since )\byesterday\b"
     r"|\ba few (?:days|weeks) before\b"
     r"|\bin the past\b"
@@ -359,7 +395,10 @@ _ABOUT_ALL = (
     ),
     (
         _EARLIER,
-        _beginning("year|month|child|ago\\b|past|previous|histor|ever|since|young|age|last"),
+        _beginning(
+            r"year|month|child|ago\b|past|previous|histor|ever\b|since|young|age|last"
+            r"(?! (?:menstrual )?period)"
+        ),
     ),
     (
         _beginning("(?:hot|cold) (?:and|or) (?:hot|cold) (?:drink|food|water|weather)"),
@@ -535,10 +574,12 @@ _STAIN = re.compile(r"\bimmuno(?:histo|stain|perox)|\bihc\b|\bstain", re.IGNOREC
 class AskedText:
     """A request, of which LONGEST characters are read.
 
-    `whole` are these, `text` the same without how a study is made.
+    `whole` are these, `text` the same without how a study is made. `cut` says that what was looked
+    for is left out of it, `looking` that it stands behind an order to examine ("and the legs").
     """
 
-    def __init__(self, request: str) -> None:
+    def __init__(self, request: str, *, cut: bool = False, looking: bool = False) -> None:
+        self._cut, self._looking = cut, looking
         self.whole = _CONTRACTED.sub(r"\1 is", request[:LONGEST])
         study = _MANNER.sub(" ", self.whole) if _STUDY.search(self.whole) else self.whole
         self.text = _DIFFERENTIAL.sub(" ", study)
@@ -571,16 +612,29 @@ class AskedText:
     def pieces(self) -> Sequence[AskedText]:
         """The things that it joins, at most eight; empty where it joins none."""
         pieces = [piece for piece in _JOINED.split(self.thing) if stems(piece)]
-        return tuple(map(AskedText, pieces[:8])) if len(pieces) > 1 else ()
+        looking = bool(pieces and _EXAMINING_ONE.search(pieces[0]))
+        each = [AskedText(piece, looking=looking) for piece in pieces[:8]]
+        return tuple(each) if len(each) > 1 else ()
 
     @property
     def orders(self) -> Sequence[AskedText]:
         """The request without its reasons, then without the last one alone; empty without any."""
         if not (reasons := list(_REASON.finditer(self.text))):
             return ()
-        last = reasons[-1]
+        last, cut = reasons[-1], any(_LOOKED_FOR.match(reason[0]) for reason in reasons)
         without_last = self.text[: last.start()] + self.text[last.end() :]
-        return AskedText(_REASON.sub(" ", self.text)), AskedText(without_last)
+        return AskedText(_REASON.sub(" ", self.text), cut=cut), AskedText(without_last, cut=cut)
+
+    @cached_property
+    def examined(self) -> frozenset[str]:
+        """The part of the body whose examination is all that it asks for: "examine the neck".
+
+        Empty where it asks for anything else, as in "examine the neck for lumps".
+        """
+        looked = self._looking or _EXAMINING.search(self.thing)
+        if self._cut or not looked or _EXAMINED_BEFORE.search(self.thing):
+            return frozenset()
+        return stems(self.thing) - _EXAMINED
 
     @cached_property
     def study(self) -> AskedText | None:
@@ -610,6 +664,16 @@ class AskedText:
         "Do you remember when the cough began" does not.
         """
         return bool(_MOMENT.search(self.circumstance) and stems(self.main.thing) - _RECALLING)
+
+    @property
+    def of_trigger(self) -> bool:
+        """Whether it asks what something does to something else: "does bread make it worse"."""
+        return bool(_TRIGGER.search(self.text))
+
+    @property
+    def of_circumstance(self) -> bool:
+        """Whether it asks for something in a circumstance: "any bleeding after the operation"."""
+        return bool(_ASIDE.search(self.circumstance) and stems(self.main.thing) - _GENERAL)
 
     @cached_property
     def main(self) -> AskedText:
@@ -673,7 +737,8 @@ class AskedText:
             return False
         if item.kind is Kind.LABORATORY and (self._taken or self._other_specimen(said, own)):
             return False
-        if elsewhere(self.thing, said, own=own):
+        about = (piece or self).thing
+        if elsewhere(self.thing, said, own=own) or another_thing(about, own, said):
             return False
         return not (stain and self._unstained) and self._alike(said, piece)
 

@@ -58,6 +58,7 @@ ONE_THING = re.compile(
     r"|(?:legs?|arms?|eyes?) (?:get |gets |feel |feels |become |becomes )?tired"
     r"|(?:left|right) handed(?:ness)?|(?:st|st segment|respiratory) depression"
     r"|pain and temperature|temperature and pain|space occupying"
+    r"|fever blisters?|ice ?creams?|belly buttons?|(?:about|going) to (?:vomit|throw up)"
     r"|glyc(?:at|osylat)ed ha?emoglobin)\b"
 )
 _BRITISH = re.compile(r"\boe(?=dema|soph|str)")

@@ -20,6 +20,7 @@ from workup.core.leaks import WITHHELD
 from workup.core.text import normalise
 from workup.environments.base.asked import LONGEST, AskedText
 from workup.environments.base.lexical import Lexicon, chinese, most_words, stems, unheld, words
+from workup.environments.base.other_things import other_germ
 from workup.environments.base.other_words import otherwise_called
 from workup.retrieval.dense import Encoder
 from workup.retrieval.hpo.ontology import Ontology
@@ -79,6 +80,7 @@ _NO_THING = _ALONE_NOTHING | stems(
 )
 # "Examine the abdomen" is the heading "abdominal examination".
 _EXAMINING = stems("examine examination physical system")
+_OF_PART = re.compile(r" examination$")
 # Facts that are told by this name alone: pain during sex is not asked by the sex.
 _BROAD = frozenset(["age", "sex", "history"])
 # Two items whose cosines differ by less are equally near: then nobody knows which one is meant.
@@ -164,7 +166,8 @@ class Matcher:
     4. All words of a name stand in it, else their stems, else those of a question or synonym. Of
        several, those with the most words count. A longer one that holds the words of a name goes
        before the name: "yellow sputum" before "sputum". A synonym of several words of which all but
-       one are words of asking ("is he pale") has to be all that the request says.
+       one are words of asking ("is he pale") has to be all that the request says, and so has the
+       examination of a part of the body ("examine the neck").
     5. With `meaning`, the item whose wording is nearest; of two that are equally near and fit,
        neither.
 
@@ -177,8 +180,9 @@ class Matcher:
     no stain, and what the patient takes is no test (`AskedText`). A word beside a test's name makes
     another test of it (`other_tests.names_other_test`), and one that is declined is not meant. Nor
     is an item that says nothing of the earlier time that is asked about. An item about another part
-    or side of the body is not meant. What stands in a circumstance alone ("when you cough, does
-    your chest hurt") gives way to the main clause. Linear in the request, of which LONGEST
+    or side of the body is not meant, nor one of which a qualifier makes another thing
+    (`other_things.another_thing`). What stands in a circumstance alone ("when you cough, does your
+    chest hurt") gives way to the main clause. Linear in the request, of which LONGEST
     characters are read.
     """
 
@@ -200,6 +204,14 @@ class Matcher:
             normalise(wording): Match((item,), NAME) for wording, item in reversed(plain)
         }
         called: dict[str, dict[str, Item]] = {}
+        # An examination of a part has to be all that a request says: "examine the neck for lumps"
+        # asks for something else.
+        self._examinations: dict[frozenset[str], dict[str, Item]] = {}
+        for wording, item in also:
+            if _OF_PART.search(wording) and item.kind is Kind.EXAMINATION:
+                part = AskedText(wording).examined
+                self._examinations.setdefault(part, {})[item.name] = item
+        self._examinations.pop(frozenset(), None)
         for wording, item in also:
             if (form := normalise(wording)) not in self._whole:
                 called.setdefault(form, {})[item.name] = item
@@ -207,6 +219,11 @@ class Matcher:
             self._whole[form] = Match(tuple(own.values()), SYNONYM)
         self._whole.pop("", None)
         self._joined = {form.replace(" ", ""): found for form, found in self._whole.items()}
+        also = [
+            (each, item)
+            for each, item in also
+            if item.kind is not Kind.EXAMINATION or not _OF_PART.search(each)
+        ]
         alone = [(each, item) for each, item in also if " " in each and len(words(each)) == 1]
         also = [(each, item) for each, item in also if " " not in each or len(words(each)) > 1]
         names = [item.name for item in items]
@@ -250,7 +267,12 @@ class Matcher:
         for order in asked.orders:
             found = self._by_words(order)
             if found.items and all(item.kind is not Kind.HISTORY for item in found.items):
-                return self._with_unread(order, found)
+                refused = asked.declined or any(
+                    item.kind is Kind.LABORATORY
+                    and other_germ(asked.thing, " ".join(self._said[item.name]))
+                    for item in found.items
+                )
+                return Match() if refused else self._with_unread(order, found)
         asked = asked.study or asked
         if (found := self._by_words(asked)).items:
             return self._with_unread(asked, self._of_main(asked, found))
@@ -345,7 +367,8 @@ class Matcher:
 
     def _equal(self, asked: AskedText) -> Match:
         """The items of which a wording has the same stems."""
-        same = self._same.get(stems(asked.thing), Match())
+        part = self._examinations.get(asked.examined, {})
+        same = self._same.get(stems(asked.thing)) or Match(tuple(part.values()), SYNONYM)
         return Match(self._fitting(asked, same.items), same.step)
 
     def _each_equal(
@@ -356,7 +379,11 @@ class Matcher:
         A piece of a longer name that it holds is left out: "nausea and vomiting" may be one thing.
         """
         pieces = {piece: stems(piece.thing) for piece in asked.pieces}
-        across = [entry for entry in held if not any(entry <= own for own in pieces.values())]
+        across = [
+            entry
+            for entry in held
+            if not (entry & _LOOKING or any(entry <= own for own in pieces.values()))
+        ]
         return [
             self._fitting(asked, self._equal(piece).items)
             for piece, own in pieces.items()
@@ -377,12 +404,19 @@ class Matcher:
         everything = self._stemmed.asked(asked.thing)
         for item in found.items:
             # Of an examination only the name counts: other wordings tell what the examiner does.
+            if asked.of_trigger and AskedText(item.question).of_trigger:
+                continue
             told = self._said[item.name] if item.kind is Kind.HISTORY else (item.name,)
             held = [named for named in map(stems, told) if named and named <= everything]
             if not held or not all(named <= when for named in held):
                 continue
             main = self._by_words(asked.main)
-            return main if main.items or asked.of_moment else found
+            aside = (
+                asked.of_moment
+                or asked.of_trigger
+                or (item.kind is Kind.HISTORY and asked.of_circumstance)
+            )
+            return main if main.items or aside else found
         return found
 
     def _covers(self, asked: AskedText, index: int) -> bool:

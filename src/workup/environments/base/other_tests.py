@@ -32,9 +32,9 @@ _ORDER = (
     "let lets like may must need new next no now obtain ok okay only ordered ordering our "
     "performed possible previous prior quick quickly really recent recently recheck recommend "
     "repeat repeated repeating report request requesting result results review routine routinely "
-    "run screen screening see send sent should simply some someone standard stat suggest test "
-    "tested testing tests thank thanks today todays treated up urgent urgently us want we will "
-    "workup yes "
+    "run screen screening see send sent serial should simply some someone standard stat suggest "
+    "test tested testing tests thank thanks today todays treated up urgent urgently us want we "
+    "will workup yes "
 )
 _MEASUREMENT = (
     "abnormal analysis assay assays blood concentration concentrations count counts decreased "
@@ -46,7 +46,7 @@ _METHOD = (
     "ap contrast doppler enhanced expression film films finding findings ihc image images imaging "
     "immunohistochemistry ish lateral mutation mutations ngs noncontrast pa pcr picture pictures "
     "plain portable radiograph ray resolution scan scans sequencing series situ stain stained "
-    "staining status thin view views x xray "
+    "staining status supine thin upright view views x xray "
 )
 _STAINING = (
     "antibodies antibody antigen clone cytokeratin cytoplasmic expression ihc immunohistochemical "
