@@ -607,3 +607,15 @@ def test_sides_with_other_patients_have_their_classes() -> None:
     kinds |= {"a2": "x", "c2": "x", "c3": "x", "lone": "z"}
     found = crossed_difference(more, less, classes=kinds)
     assert found.mean == pytest.approx(((1 - 1 / 3) + (0 - 1)) / 2), "over the classes of both"
+
+
+def test_what_is_detectable_of_seeds_fits_a_score_interval() -> None:
+    """Three of 60 patients differ, in all seeds alike."""
+    right = ([1.0] * 60, range(60))
+    wrong = ([0.0] * 3 + [1.0] * 57, range(60))
+    found = crossed_difference(
+        {str(seed): right for seed in range(4)},
+        {str(seed): wrong for seed in range(3)} | {"3": ([0.0] * 2 + [1.0] * 58, range(60))},
+        bounds=SHARE,
+    )
+    assert found.detectable() > found.half

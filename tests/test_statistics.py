@@ -421,3 +421,13 @@ def test_the_chance_of_a_symmetric_interval_is_the_tables() -> None:
     found = Estimate(2.576, 2.576 - 1.96, 2.576 + 1.96, 100, sd=1.0)
     assert found.p == pytest.approx(0.01, abs=1e-4)
     assert found.detectable() == pytest.approx(1.96 + 0.8416, abs=1e-3)
+
+
+@pytest.mark.parametrize("alone", [0, 1, 3])
+def test_what_is_detectable_fits_the_interval_beside_it(alone: int) -> None:
+    """Some classes of one case, between which nothing is drawn: the bootstrap sees no spread."""
+    classes = {case: case if case < alone else "many" for case in range(10)}
+    ours = ([1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0], range(10))
+    theirs = ([0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0], range(10))
+    found = paired(ours, theirs, classes=classes, bounds=SHARE)
+    assert found.detectable() == pytest.approx((1.96 + 0.8416) / 1.96 * found.half, rel=0.1)

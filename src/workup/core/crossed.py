@@ -52,6 +52,7 @@ from workup.core.statistics import (
     Floats,
     WeighedCases,
     case_means,
+    error_of,
     few,
     gaps,
     negligible,
@@ -477,7 +478,7 @@ def _bounded(
     """
     if cases is None or bounds is None or not within(cases.means, bounds, difference):
         return found
-    low, high = found.low, found.high
+    low, high, sd = found.low, found.high, found.sd
     first, width = bounds[0], bounds[1] - bounds[0]
     level = (found.mean - first) / width
     if not difference and found.se > 0 and 0 < level < 1:
@@ -487,9 +488,10 @@ def _bounded(
     if math.isnan(low) or few(cases, bounds, difference=difference):
         least, most = score(cases, bounds, difference=difference)
         low, high = float(np.fmin(low, least)), float(np.fmax(high, most))
+        sd = max(sd, error_of(least, most)) if sd > 0 else sd
     if difference:
         low, high = max(low, -width), min(high, width)
-    return replace(found, low=low, high=high)
+    return replace(found, low=low, high=high, sd=sd)
 
 
 def null(value: float) -> float | None:

@@ -47,7 +47,8 @@ _CHUNK = 2**14  # draws held in memory at a time
 class Estimate:
     """A mean with its 95 % interval, from `n` values; `missing` more were undefined and left out.
 
-    `sd` is the standard deviation of the mean over the bootstrap's draws. `mean` is NaN where no
+    `sd` is the standard deviation of the mean over the bootstrap's draws; beside a score interval
+    (see `interval`) it is the one that an interval so wide would have. `mean` is NaN where no
     value is left. `low`, `high` and `sd` are NaN where the values do not tell how they spread:
     there is only one case, or all are equal. A share (see `interval`) has an interval there too.
     """
@@ -457,7 +458,12 @@ def _told(
     if not (equal or small or few(cases, bounds, difference=difference)):
         return found
     low, high = score(cases, bounds, difference=difference)
-    return replace(found, low=low, high=high, sd=math.nan if untold else found.sd)
+    return replace(found, low=low, high=high, sd=math.nan if untold else error_of(low, high))
+
+
+def error_of(low: float, high: float) -> float:
+    """The standard error that a normal interval with these ends has."""
+    return (high - low) / 2 / quantile((1 + LEVEL) / 2, math.inf)
 
 
 def few(cases: WeighedCases, bounds: Bounds, *, difference: bool = False) -> bool:

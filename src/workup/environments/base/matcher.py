@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain
 from typing import NamedTuple
@@ -150,6 +150,24 @@ class Match(NamedTuple):
     unread: tuple[str, ...] = ()
 
 
+def _of_parts(
+    wordings: Sequence[tuple[str, Item]],
+) -> tuple[Mapping[frozenset[str], Mapping[str, Item]], list[tuple[str, Item]]]:
+    """The examinations of each part of the body, by its stems and their names, and all else.
+
+    Such a wording has to be all that a request says: "examine the neck for lumps" asks for
+    something else.
+    """
+    examinations: dict[frozenset[str], dict[str, Item]] = {}
+    others = []
+    for wording, item in wordings:
+        if item.kind is not Kind.EXAMINATION or not _OF_PART.search(wording):
+            others.append((wording, item))
+        elif part := AskedText(wording).examined:
+            examinations.setdefault(part, {})[item.name] = item
+    return examinations, others
+
+
 class Matcher:
     """Finds the items that a request means; the same request always means the same.
 
@@ -204,14 +222,6 @@ class Matcher:
             normalise(wording): Match((item,), NAME) for wording, item in reversed(plain)
         }
         called: dict[str, dict[str, Item]] = {}
-        # An examination of a part has to be all that a request says: "examine the neck for lumps"
-        # asks for something else.
-        self._examinations: dict[frozenset[str], dict[str, Item]] = {}
-        for wording, item in also:
-            if _OF_PART.search(wording) and item.kind is Kind.EXAMINATION:
-                part = AskedText(wording).examined
-                self._examinations.setdefault(part, {})[item.name] = item
-        self._examinations.pop(frozenset(), None)
         for wording, item in also:
             if (form := normalise(wording)) not in self._whole:
                 called.setdefault(form, {})[item.name] = item
@@ -219,11 +229,7 @@ class Matcher:
             self._whole[form] = Match(tuple(own.values()), SYNONYM)
         self._whole.pop("", None)
         self._joined = {form.replace(" ", ""): found for form, found in self._whole.items()}
-        also = [
-            (each, item)
-            for each, item in also
-            if item.kind is not Kind.EXAMINATION or not _OF_PART.search(each)
-        ]
+        self._examinations, also = _of_parts(also)
         alone = [(each, item) for each, item in also if " " in each and len(words(each)) == 1]
         also = [(each, item) for each, item in also if " " not in each or len(words(each)) > 1]
         names = [item.name for item in items]
