@@ -48,8 +48,8 @@ def load(name: str) -> EnvironmentModule:
     The class is derived from `base.encounter.Encounter`. It is called with the source and the
     settings. Its attribute `Settings`, a pydantic class, says what can be set. A class without it
     has `max_turns` alone and needs no `__init__`; one with it defines `__init__(self, source,
-    settings)`. Raises UserError if there is no such environment, and for a class that lacks
-    something.
+    settings)`, which passes `settings.max_turns` on. Raises UserError if there is no such
+    environment, and for a class that lacks something.
     """
     known = {each: f"{__name__}.{each.replace('-', '_')}" for each in names()}
     hint = "`workup methods` lists all"

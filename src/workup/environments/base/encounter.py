@@ -102,7 +102,8 @@ class Encounter(ABC):
 
     By default nothing can be asked for or searched, and no model plays a role. It is its own
     `about` and its own `lessons`. `share` is the share of each case's facts that is told at the
-    outset; None leaves the cases as they are. Raises ValueError for a `max_turns` below 1.
+    outset; None leaves the cases as they are. The source of the cases is not kept. Raises TypeError
+    for a `max_turns` that is no whole number, and ValueError for one below 1.
     """
 
     role_names: Sequence[str] = ()
@@ -112,6 +113,11 @@ class Encounter(ABC):
     """What reads requests here; None where nothing can be asked for."""
 
     def __init__(self, max_turns: int = TURNS, share: float | None = None) -> None:
+        if not isinstance(max_turns, int):
+            raise TypeError(
+                f"max_turns is of the type {type(max_turns).__name__}: call "
+                "super().__init__(settings.max_turns)"
+            )
         if max_turns < 1:
             raise ValueError(f"max_turns is {max_turns}; an encounter needs at least 1")
         self._max_turns, self.share = max_turns, share
