@@ -14,7 +14,7 @@ from workup.core.channel import Channel
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.errors import UserError, WorkupError
 from workup.core.ports import Demonstration, Doctor, Environment, Model, Roles, Teaching
-from workup.core.shapes import FrozenModel
+from workup.core.shapes import MOST, FrozenModel
 from workup.environments.base import teacher
 from workup.environments.base.anchors import (
     BayesDiagnoser,
@@ -34,7 +34,9 @@ CREDULOUS = "credulous greedy"
 class EncounterSettings(FrozenModel):
     """What can be set in every environment."""
 
-    max_turns: int = Field(TURNS, ge=1, description="actions per episode, the diagnosis included")
+    max_turns: int = Field(
+        TURNS, ge=1, le=MOST, description="actions per episode, the diagnosis included"
+    )
 
 
 class PartSettings(EncounterSettings):
