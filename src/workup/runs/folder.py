@@ -389,7 +389,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """
     file = path / "config.yaml"
     if not present(file):
-        raise UserError(_no_run(path))
+        raise UserError(no_run(path))
     try:
         config = load(file)
         if not file.read_bytes().rstrip().endswith(_END.encode()):
@@ -472,7 +472,8 @@ def free(path: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
-def _no_run(path: Path) -> str:
+def no_run(path: Path) -> str:
+    """Why `path` is no run folder, with the nearest one beside it or those in it."""
     siblings = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
     runs = {folder.name: str(folder) for folder in siblings if is_run(folder)}
     near = get_close_matches(path.name, runs, n=1, cutoff=0.5)
