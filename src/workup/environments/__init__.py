@@ -95,6 +95,18 @@ def settings() -> set[str]:
     return {field for name in names() for field in load(name).Settings.model_fields}
 
 
+def offered(name: str) -> set[str]:
+    """What can be set in the built-in environment of this name: "environment.max_turns", "roles.…".
+
+    Nothing for another one: whoever reads a run need not have its modules.
+    """
+    if name not in names():
+        return set()
+    found = load(name)
+    own = {f"environment.{field}" for field in found.Settings.model_fields}
+    return own | {f"roles.{role}" for role in getattr(found, "ROLES", ())}
+
+
 def roles() -> set[str]:
     """The names of all roles that a model can play in a built-in environment."""
     return {role for name in names() for role in getattr(load(name), "ROLES", ())}

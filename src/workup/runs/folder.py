@@ -173,6 +173,14 @@ class Run:
         return {name: value for name, value in self.config.items() if name not in NOTED}
 
     @property
+    def encounter(self) -> str:
+        """The name of the environment that was played; "" where that is not known."""
+        found = self.config.get("environment")
+        named = found.get("name") if isinstance(found, Mapping) else None
+        # An evaluation that left the environment to its default keeps its name as the encounter.
+        return str(named or self.config.get("encounter") or "")
+
+    @property
     def restricted(self) -> bool:
         """Whether a data-use agreement forbids passing on the text of its cases."""
         return bool(self.config.get("restricted"))
