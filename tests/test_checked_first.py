@@ -14,6 +14,8 @@ from command_line import SMALL, Call
 from serving import Server, serving
 from test_hub import hanging_up
 
+from workup.core.errors import UserError
+from workup.loops.training import warm
 from workup.runs import Run
 from workup.runs.policies import own_judges, resolve
 from workup.runs.settings import SupportSettings
@@ -222,6 +224,40 @@ def test_a_read_only_place_is_told_before_anything_is_trained(call: Call, tmp_pa
     (tmp_path / "sealed").mkdir(mode=0o555)
     for out in ("sealed", "sealed/run", "sealed/deeper/run"):
         assert "read-only" in refused(call, tmp_path, *TRAIN[:4], "--out", out)
+
+
+def test_a_cache_that_cannot_be_written_is_told_before_anything_is_trained(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "file" / "cache"))
+    status, _, err = call("train", "craft", "--cases", "clinic:xs", "--out", "run")
+    assert status == 2
+    assert err.startswith(f"error: cannot write {tmp_path / 'file' / 'cache'}")
+    assert "set WORKUP_CACHE to a writable folder" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_cache_that_holds_warm_starts_need_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path))
+    monkeypatch.setattr("os.access", lambda path, mode: mode == os.R_OK)
+    with pytest.raises(UserError, match="Permission denied"):
+        warm.refuse_unwritable_cache()
+    (tmp_path / "tiny" / "recipe").mkdir(parents=True)
+    (tmp_path / "tiny" / "recipe" / warm.WEIGHTS).touch()
+    warm.refuse_unwritable_cache()
+    with pytest.raises(UserError, match="Permission denied"):
+        warm.Store(tmp_path / "run", "another").check()
+
+
+def test_a_run_that_does_not_exist_is_told_with_the_nearest_one(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / "config.yaml").touch()
+    status, _, err = call("evaluate", "runs/mien")
+    assert status == 2
+    assert err == "error: runs/mien does not exist. Did you mean 'runs/mine'?\n"
 
 
 @pytest.mark.long

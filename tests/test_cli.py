@@ -144,6 +144,13 @@ def test_a_message_neither_steers_nor_floods_the_terminal(call: Call) -> None:
         ((*TRAIN, "reward.alhpa=3"), r"no setting 'reward.alhpa'. Did you mean 'reward.alpha'\?"),
         ((*TRAIN, "steps=many"), r"setting 'steps': .*integer.*'many'"),
         ((*TRAIN, "steps=-1"), r"setting 'steps': .*greater than or equal to 0, not -1"),
+        ((*TRAIN, f"steps={10**22}"), r"setting 'steps': .*less than or equal to 1000000000, not"),
+        ((*TRAIN, f"sft.steps={10**22}"), r"setting 'sft.steps': .*less than or equal to"),
+        ((*TRAIN, f"batch={10**7}"), r"setting 'batch': .*less than or equal to 1000000, not"),
+        ((*TRAIN, f"group={10**7}"), r"setting 'group': .*less than or equal to"),
+        ((*TRAIN, "tuning.epochs=1e200"), r"setting 'tuning.epochs': .*less than or equal to"),
+        ((*TRAIN, f"evaluation.cases={10**22}"), r"'evaluation.cases': .*less than or equal to"),
+        ((*TRAIN, f"environment.max_turns={10**22}"), r"max_turns': .*less than or equal to"),
         ((*TRAIN, "reward.alpha=high"), r"setting 'reward.alpha': .*number.*'high'"),
         ((*TRAIN, "steps.deep=3"), r"setting 'steps': .*integer"),
         (

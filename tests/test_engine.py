@@ -878,3 +878,13 @@ def test_the_libraries_are_as_this_engine_knows_them() -> None:
         *(f'["{name}"].append(global_masked_mean(' for name in TOKEN_MEANS),
     ):
         assert used in loss
+
+
+def test_a_loader_of_any_number_of_updates_holds_none_of_them() -> None:
+    many = trainer.EmptyBatches(10**9)
+    assert len(many) == 10**9
+    assert many[10**9 - 1] == many[0] == {}
+    assert len(many[5:8]) == 3
+    assert [*trainer.EmptyBatches(3)] == [{}, {}, {}]
+    with pytest.raises(IndexError):
+        many[10**9]

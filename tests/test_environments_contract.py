@@ -356,6 +356,7 @@ def test_what_one_from_outside_can_be_told_is_checked(triage: str) -> None:
     for told, said in (
         ({"name": triage, "greting": "x"}, r"Did you mean 'environment\.greeting'"),
         ({"name": "triage:nothing"}, "environment 'triage:nothing': triage has no 'nothing'"),
+        ({"name": "triage:Triagge"}, r"has no 'Triagge'\. Did you mean 'triage:Triage'\?"),
         ({"name": "triage:DIAGNOSE"}, "'triage:DIAGNOSE' is no environment: name a class that is"),
         ({"name": "triage:Mute"}, "'triage:Mute' is no environment: it lacks answer, stop"),
         ({"name": "triage:Alone"}, r"'triage:Alone': write __init__\(self, source, settings\)"),
@@ -393,6 +394,33 @@ def test_a_fault_of_one_from_outside_is_told_as_its_own(
     assert status == 2
     assert said in err
     assert "defect of workup" not in err
+
+
+@pytest.mark.parametrize(
+    ("called", "said"),
+    [
+        ("super().__init__(source, settings)", "TypeError: max_turns is of the type Source"),
+        ("super().__init__(0)", "ValueError: max_turns is 0"),
+        ("super().__init__(settings.max_turns, 1, 2)", "TypeError: "),
+        ("self.turns = settings.turns", "AttributeError: "),
+        ("self.turns = (", "SyntaxError: "),
+    ],
+)
+def test_a_constructor_of_ones_own_that_fails_is_told_with_its_line(
+    called: str, said: str, triage: str, call: Call, request: pytest.FixtureRequest
+) -> None:
+    name = f"made_{request.node.callspec.indices['called']}"
+    constructor = f"    def __init__(self, source, settings):\n        {called}\n"
+    Path(f"{name}.py").write_text(f"{BARE}\n{constructor}")
+    words = ["evaluate", "random doctor", f"environment={name}:Bare", "--cases", "clinic:xs"]
+    status, _, err = call(*words, "environment.max_turns=3", "--out", "run")
+    assert status == 2
+    where = f"{name}.py, line {len(BARE.splitlines()) + 3}, in "
+    assert where in err
+    assert said in err
+    assert "(your own module)" in err
+    assert "defect of workup" not in err
+    assert not Path("run").exists()
 
 
 BARE = """

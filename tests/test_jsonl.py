@@ -206,7 +206,13 @@ def test_schema_and_reader_accept_the_same_lines(
         (["3"], 1, None, "not a number"),
         ([LINE, "{"], 2, None, "not JSON"),
         ([LINE, '{"id": ' + "[" * 100_000], 2, None, "not JSON"),
-        ([LINE, {**LINE, "id": "2", "colour": 1}], 2, "colour", "not permitted"),
+        (
+            [LINE, {**LINE, "id": "2", "colour": 1}],
+            2,
+            "colour",
+            r"is no field; data of your own .* 'truth\.extra'",
+        ),
+        ([LINE, {**LINE, "id": "2", "presentatoin": ""}], 2, "presentatoin", "mean 'presentation'"),
         ([{"id": "1", "presentation": "x"}], 1, "truth", "required"),
         ([{**LINE, "truth": {"diagnosis": ""}}], 1, "truth.diagnosis", "is blank"),
         (

@@ -542,6 +542,26 @@ def test_a_single_question_is_no_reason_to_warn(name: str) -> None:
     assert line.endswith("; 3 episodes")
 
 
+@pytest.mark.parametrize(
+    ("encounter", "ways"),
+    [
+        (
+            "consultation",
+            "environment.encoder understands meanings, roles.interpreter puts a model between, "
+            "roles.simulator puts a model in its place",
+        ),
+        ("library", ""),
+        ("elsewhere:Own", ""),
+        ("", ""),
+    ],
+)
+def test_a_warning_names_only_the_settings_of_its_environment(encounter: str, ways: str) -> None:
+    entries = {"a": {"not_understood": {"mean": 1.0, "n": 9}}}
+    (line,) = warnings.lines(entries, {"a": encounter})
+    assert line.endswith(f"exact patient's ({ways}); 9 episodes" if ways else "; 9 episodes")
+    assert ways or "environment." not in line
+
+
 # ---- comparing runs
 
 

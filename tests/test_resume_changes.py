@@ -11,6 +11,7 @@ from command_line import SMALL, Call
 from hypothesis import given
 from hypothesis import strategies as st
 from serving import serving
+from werkzeug import Response
 
 from workup.core.errors import UserError
 from workup.runs import Run
@@ -183,3 +184,28 @@ def test_merging_keeps_what_is_not_changed(
         OmegaConf.merge(OmegaConf.create(values), OmegaConf.create(changes))
     )
     assert merge(values, changes) == plain
+
+
+@pytest.mark.parametrize("way_on", [(), ("max_failed=1",)])
+def test_a_run_in_which_too_many_failed_says_how_it_goes_on(
+    way_on: tuple[str, ...], call: Call, tmp_path: Path
+) -> None:
+    down = True
+
+    def answered(body: dict[str, Any]) -> Response | str:
+        return Response("no", status=400) if down else "<diagnose>Flu</diagnose>"
+
+    with serving(answered) as server:
+        endpoint = f"{{base_url: '{server.url}', model: m}}"
+        (tmp_path / "workup.yaml").write_text(f"endpoints: {{doc: {endpoint}}}\n")
+        words = ("--cases", "clinic:xs", "evaluation.cases=3", "evaluation.anchors=false")
+        status, _, err = call("evaluate", "endpoint:doc", *words, "--out", "run")
+        assert status == 1
+        assert "3 of 3 episodes failed, more than max_failed=0.2; 3 of them: " in err
+        assert "type `workup resume run`" in err
+        assert "`workup resume run max_failed=MORE`" in err
+        down = bool(way_on)
+        status, _, err = call("resume", "run", *way_on)
+        assert status == 0, err
+    failed = Run.open("run").summary["doctors"]["doc"]["endings"].get("failed", 0)
+    assert failed == (3 if way_on else 0)

@@ -25,8 +25,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from workup.core.case import Case, Source
-from workup.core.errors import CaseError, UserError, unknown
+from workup.core.errors import CaseError, UserError, nearest, unknown
 from workup.core.lazy import Lazy
+from workup.core.shapes import siblings
 from workup.core.text import digest
 
 M = TypeVar("M", bound=BaseModel)
@@ -365,16 +366,32 @@ def checked(
         return model.model_validate(value)
     except ValidationError as error:
         first, *others = (
-            _invalid(detail, file, line, within) for detail in error.errors(include_url=False)
+            _invalid(detail, file, line, within, _field_hint(detail, model))
+            for detail in error.errors(include_url=False)
         )
         first.others = tuple(others)
         raise first from error
 
 
-def _invalid(detail: ErrorDetails, file: Path, line: int | None, within: str) -> CaseError:
+def _field_hint(detail: ErrorDetails, model: type[BaseModel]) -> str:
+    """What to write in place of an unknown field; "" for another mistake, or without advice."""
+    if detail["type"] != "extra_forbidden":
+        return ""
+    where = [str(part) for part in detail["loc"]]
+    known = [name.rpartition(".")[2] for name in siblings(model, where)]
+    if near := nearest(where[-1], known):
+        return f"did you mean '{near}'?"
+    return "data of your own can stand in 'truth.extra'" if "truth" in model.model_fields else ""
+
+
+def _invalid(
+    detail: ErrorDetails, file: Path, line: int | None, within: str, hint: str
+) -> CaseError:
     field = ".".join(filter(None, [within, *map(str, detail["loc"])]))
     got = "" if detail["type"] == "missing" else str(detail["input"])[:60]
     message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "extra_forbidden":
+        message = "; ".join(filter(None, ["is no field", hint]))
     problem = f"{message[:1].lower()}{message[1:]}."
     return CaseError(problem, file=file, line=line, field=field or None, got=got)
 

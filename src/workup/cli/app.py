@@ -33,9 +33,17 @@ from workup.cli import (
     study,
     view,
 )
-from workup.cli.common import CASES, EvaluateHelp, Source, Strict, TrainHelp, write_figures
+from workup.cli.common import (
+    CASES,
+    EvaluateHelp,
+    Source,
+    Strict,
+    TrainHelp,
+    with_way_on,
+    write_figures,
+)
 from workup.core.disk import there
-from workup.core.errors import BudgetError, UserError, WorkupError
+from workup.core.errors import BudgetError, FailuresError, UserError, WorkupError
 from workup.core.extras import explained
 from workup.core.text import several, unsteering
 
@@ -587,9 +595,11 @@ def _free(name: str) -> Path:
 
 
 def _resumable(work: Any, out: Path) -> None:
-    """Says how to go on after Ctrl-C and after a budget that is spent."""
+    """Says how to go on after Ctrl-C, after a budget that is spent, and after many failures."""
     try:
         work()
+    except FailuresError as error:
+        raise with_way_on(error, out) from None
     except BudgetError as error:
         raise BudgetError(f"{error}: type `workup resume {quote(str(out))} budget=MORE`") from None
     except KeyboardInterrupt:

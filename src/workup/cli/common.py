@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from workup.cli import complete
-from workup.core.errors import UserError
+from workup.core.errors import FailuresError, UserError
 
 if TYPE_CHECKING:
     from workup.report.sheets import Sheet
@@ -46,6 +46,15 @@ def write_figures(file: Path, sheet: Sheet) -> None:
 
     made = {"command": command(), "made": origin(versions({}))}
     write_json(file, {**made, "tables": [sheet.as_json()]})
+
+
+def with_way_on(error: FailuresError, folder: Path) -> FailuresError:
+    """The error with what to type next about the run in `folder`."""
+    going = f"workup resume {shlex.quote(str(folder))}"
+    return FailuresError(
+        f"{error}. What was saved is kept: mend the cause, then type `{going}`; to allow more "
+        f"failures, `{going} max_failed=MORE`"
+    )
 
 
 def group(help: str) -> typer.Typer:

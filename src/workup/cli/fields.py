@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from workup.core.shapes import MOST, MOST_HELD
+
 if TYPE_CHECKING:
     from workup.core.stages import Method
 
+SLIPS = (MOST, MOST_HELD)  # bounds that no one comes near but by a slip: no list tells them
 KINDS = {
     "integer": "whole number",
     "number": "number",
@@ -113,6 +116,7 @@ def _range(member: Mapping[str, Any]) -> str:
         "to": "maximum",
     }
     found = [(word, member[limit]) for word, limit in bounds.items() if limit in member]
+    found = [(word, limit) for word, limit in found if limit not in SLIPS]
     limits = [f"{word} {limit:{'g' if limit < 1e6 else ','}}" for word, limit in found]
     return " ".join([KINDS[member.get("type", "object")], *limits])
 

@@ -16,6 +16,7 @@ from workup.core.errors import unknown
 PACKAGE = Path(__file__).parents[1]
 GROUPS = ("environment", "evaluation", "roles")  # whose settings are known by their own names
 ALIKE = 0.8  # how like one another names have to be (difflib) for one to be taken for the other
+MISTAKEN = (TypeError, ValueError, AttributeError)  # of a constructor that got a wrong argument
 FULL = 64 << 20  # a GPU with fewer bytes left is full
 
 
@@ -42,17 +43,22 @@ def in_own_code(error: Exception) -> str | None:
     """One line for an error that a module from outside raised; None where this program did.
 
     It is the user's if the innermost frame of the traceback that is neither a library's nor
-    Python's is none of this program.
+    Python's is none of this program. A constructor of this program that was called with what it
+    does not take does not count, nor does the import of a module that cannot be read.
     """
-    frames = traceback.extract_tb(error.__traceback__)
+    told = traceback.extract_tb(error.__traceback__)
+    frames = [(each.filename, each.lineno, each.name) for each in told]
+    if isinstance(error, SyntaxError) and error.filename:
+        frames.append((error.filename, error.lineno, "import"))
     libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")]
-    for frame in reversed(frames):
-        file = Path(frame.filename)
+    for name, line, function in reversed(frames):
+        file = Path(name)
         if file.is_relative_to(PACKAGE):
-            return None
-        if file.is_file() and not any(map(file.is_relative_to, libraries)):
+            if function != "__init__" or not isinstance(error, MISTAKEN):
+                return None
+        elif file.is_file() and not any(map(file.is_relative_to, libraries)):
             said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            return f"{file.name}, line {frame.lineno}, in {frame.name}: {said} (your own module)"
+            return f"{file.name}, line {line}, in {function}: {said} (your own module)"
     return None
 
 

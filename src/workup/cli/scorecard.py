@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from workup.cli import complete
-from workup.cli.common import CASES
+from workup.cli.common import CASES, with_way_on
 from workup.core.disk import slug, there
-from workup.core.errors import BudgetError, UserError
+from workup.core.errors import BudgetError, FailuresError, UserError
 
 QUICK, STANDARD = "quick", "standard"
 THINKING = 1_024  # tokens a turn of an endpoint; weights have the default
@@ -101,6 +101,8 @@ def sit(asked: Any, folder: Path, view: Any) -> None:
             play.resume(folder, view, _changes(folder, asked.noted, asked.values.get("budget")))
         else:
             play.start(asked, folder, view)
+    except FailuresError as error:
+        raise with_way_on(error, folder) from None
     except BudgetError as error:
         more = f"the same command with a larger --budget goes on ({folder})"
         raise BudgetError(f"{error}; {more}") from None

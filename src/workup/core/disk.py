@@ -7,6 +7,7 @@ the same machine, removes it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -202,6 +203,24 @@ def users_cache() -> Path:
     return Path(os.environ.get("WORKUP_CACHE") or Path.home() / ".cache" / "workup")
 
 
+def refuse_unwritable(path: Path) -> None:
+    """Raises UserError where `path`, in the user's cache, could not be made; nothing is made."""
+    try:
+        place = next(each for each in (path, *path.absolute().parents) if each.exists())
+        if not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"cannot write {path}: {error.strerror or error} (set WORKUP_CACHE to a writable folder)"
+    )
+
+
 @contextmanager
 def cached_folder(path: Path) -> Iterator[Path]:
     """A `whole_folder` of the user's cache, which any process may write; the first one stays.
@@ -213,10 +232,7 @@ def cached_folder(path: Path) -> Iterator[Path]:
         with whole_folder(path, shared=True) as draft:
             yield draft
     except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror or error} (set WORKUP_CACHE to a writable "
-            "folder)"
-        ) from error
+        raise _unwritable(path, error) from error
 
 
 def there(name: str) -> Path | None:

@@ -64,6 +64,10 @@ class RolloutError(WorkupError):
     """One episode could not be finished: a judge, a patient or an endpoint gave up."""
 
 
+class FailuresError(WorkupError):
+    """More episodes of a run failed than it allows; what was saved until then is kept."""
+
+
 class BudgetError(UserError):
     """The money or the calls that the user allowed are spent; all work done so far is kept."""
 

@@ -17,7 +17,7 @@ from inspect import getattr_static, isfunction
 from pathlib import Path
 from typing import Any
 
-from workup.core.errors import UserError, unknown
+from workup.core.errors import UserError, nearest, unknown
 
 EXTRAS = {
     "torch": "train",
@@ -123,7 +123,10 @@ def named(
             f"{kind} '{name}': cannot import '{path}' ({error}); write package.module:attribute"
         ) from error
     if attribute and not hasattr(module, attribute):
-        raise UserError(f"{kind} '{name}': {path} has no '{attribute}'")
+        own = [each for each, it in vars(module).items() if getattr(it, "__module__", "") == path]
+        near = nearest(attribute, own)
+        hint = f". Did you mean '{path}:{near}'?" if near else ""
+        raise UserError(f"{kind} '{name}': {path} has no '{attribute}'{hint}")
     found = getattr(module, attribute) if attribute else module
     for part in parts if isinstance(found, type) else ():
         if isfunction(getattr_static(found, part, None)):

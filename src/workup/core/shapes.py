@@ -10,6 +10,12 @@ from typing import Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
+MOST = 1_000_000_000
+"""The largest number of anything that is counted one after the other; a larger one is a slip."""
+
+MOST_HELD = 1_000_000
+"""The largest number of things that a step or a case holds in memory at once."""
+
 
 class ClosedModel(BaseModel):
     """A model that refuses fields it does not have, and numbers that are not finite."""

@@ -6,11 +6,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from workup.core.shapes import FrozenModel
+from workup.core.shapes import MOST, MOST_HELD, FrozenModel
 
 Schedule = Literal["constant", "linear", "cosine"]
 Loss = Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"]
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=MOST)]
+Batch = Annotated[int, Field(ge=1, le=MOST_HELD)]
+Epochs = Annotated[float, Field(gt=0, le=MOST_HELD)]
 NonNegative = Annotated[float, Field(ge=0)]
 OWN_TEACHER = "own"
 # Settings that several stages have, each with a default of its own.
@@ -27,7 +29,7 @@ Warmup = Annotated[
 class LoraSettings(FrozenModel):
     """Low-rank adapters (peft): only they are trained and saved; the base weights stay fixed."""
 
-    r: Positive = Field(default=8, description="rank of the adapters")
+    r: Annotated[int, Field(ge=1, le=65_536)] = Field(default=8, description="rank of the adapters")
     alpha: Positive = Field(default=16, description="their scale is alpha / r (peft: lora_alpha)")
     targets: str | tuple[str, ...] = Field(
         default="all-linear", description="which layers get one (peft: target_modules)"
@@ -52,8 +54,8 @@ class SupervisedSettings(RateSettings):
     The code that makes the demonstrations reads `steps`, `batch`, `teacher` and `teacher_share`.
     """
 
-    steps: Annotated[int, Field(ge=0)] = Field(default=200, description="how many updates")
-    batch: Positive = Field(default=32, description="demonstrations per update, over all processes")
+    steps: Annotated[int, Field(ge=0, le=MOST)] = Field(default=200, description="how many updates")
+    batch: Batch = Field(default=32, description="demonstrations per update, over all processes")
     teacher: str = Field(
         default=OWN_TEACHER,
         description=(
@@ -73,11 +75,11 @@ class TuningSettings(RateSettings):
     The code that makes the batches reads `epochs` and `batch`.
     """
 
-    epochs: Annotated[float, Field(gt=0)] = Field(
+    epochs: Epochs = Field(
         default=1.0,
         description="how often each trajectory is learned, in whole batches: rounded up",
     )
-    batch: Positive = Field(default=32, description="trajectories per update, over all processes")
+    batch: Batch = Field(default=32, description="trajectories per update, over all processes")
     lr: Rate = 1e-3
     warmup: Warmup = 0
 
@@ -92,10 +94,10 @@ class PreferenceSettings(RateSettings):
         default=0.1,
         description="β: weight of the KL divergence to the policy that the stage started from",
     )
-    epochs: Annotated[float, Field(gt=0)] = Field(
+    epochs: Epochs = Field(
         default=1.0, description="how often each pair is learned, in whole batches: rounded up"
     )
-    batch: Positive = Field(default=32, description="pairs per update, over all processes")
+    batch: Batch = Field(default=32, description="pairs per update, over all processes")
     lr: Rate = 3e-4
     warmup: Warmup = 0
 
@@ -179,7 +181,7 @@ class EngineSettings(FrozenModel):
     max_grad_norm: NonNegative = Field(
         default=1.0, description="gradients are scaled down to this norm; 0 switches it off"
     )
-    micro_batch: Positive = Field(
+    micro_batch: Batch = Field(
         default=32,
         description=(
             "sequences per forward pass and process; changes memory and speed, never the gradient "

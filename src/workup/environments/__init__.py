@@ -48,8 +48,8 @@ def load(name: str) -> EnvironmentModule:
     The class is derived from `base.encounter.Encounter`. It is called with the source and the
     settings. Its attribute `Settings`, a pydantic class, says what can be set. A class without it
     has `max_turns` alone and needs no `__init__`; one with it defines `__init__(self, source,
-    settings)`. Raises UserError if there is no such environment, and for a class that lacks
-    something.
+    settings)`, which passes `settings.max_turns` on. Raises UserError if there is no such
+    environment, and for a class that lacks something.
     """
     known = {each: f"{__name__}.{each.replace('-', '_')}" for each in names()}
     hint = "`workup methods` lists all"
@@ -93,6 +93,18 @@ def _called_with(found: Callable[..., object], *names: str) -> bool:
 def settings() -> set[str]:
     """The names of all settings that the built-in environments have."""
     return {field for name in names() for field in load(name).Settings.model_fields}
+
+
+def offered(name: str) -> set[str]:
+    """What can be set in the built-in environment of this name: "environment.max_turns", "roles.…".
+
+    Nothing for another one: whoever reads a run need not have its modules.
+    """
+    if name not in names():
+        return set()
+    found = load(name)
+    own = {f"environment.{field}" for field in found.Settings.model_fields}
+    return own | {f"roles.{role}" for role in getattr(found, "ROLES", ())}
 
 
 def roles() -> set[str]:

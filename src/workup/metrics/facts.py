@@ -43,8 +43,13 @@ NOT_UNDERSTOOD = Metric(
     caveat=Caveat(
         0.1,
         "{share} of its questions were not understood, or the record has nothing on them: part of "
-        "what it gets wrong is the exact patient's (environment.encoder understands meanings, "
-        "roles.interpreter puts a model between, roles.patient or roles.simulator in its place)",
+        "what it gets wrong is the exact patient's",
+        ways=(
+            ("environment.encoder", "understands meanings"),
+            ("roles.interpreter", "puts a model between"),
+            ("roles.patient", "puts a model in its place"),
+            ("roles.simulator", "puts a model in its place"),
+        ),
     ),
 )
 REVEALING = Metric(

@@ -37,11 +37,13 @@ class Caveat:
 
     `text` follows the doctor's name; {share} in it is the mean of a share, as "97 %". There is none
     where fewer than `fewest` episodes have the metric: a single question is no reason to warn.
+    `ways` are settings with what they do about it; those that an environment has are told.
     """
 
     above: float
     text: str
     fewest: int = 3
+    ways: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

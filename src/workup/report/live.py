@@ -229,7 +229,8 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
     ).show(console)
     if (sure := calibration.sheet({name: doctors[name] for name in ranked})) is not None:
         sure.show(console)
-    _warn(warnings.lines({name: doctors[name] for name in ranked}), console)
+    played = dict.fromkeys(ranked, str(summary.get("encounter") or ""))
+    _warn(warnings.lines({name: doctors[name] for name in ranked}, played), console)
     if (learned := summary.get("learning")) is not None:
         console.print(Text(f"reward  {rising.told(learned)}"))
         if "go_on" in learned:  # in one piece: it is there to be copied

@@ -77,7 +77,7 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         "evaluation": run.config.get("kind") == "evaluation",
         "ends": ends,
         "rows": rows,
-        "warnings": warnings.lines(entries),
+        "warnings": warnings.lines(entries, dict.fromkeys(entries, run.encounter)),
         "shown": [meanings.explained(name) for name in metrics],
         "glossary": meanings.legend(metrics),
         "changes": changes,

@@ -173,7 +173,9 @@ def compared(runs: Sequence[Run], **chosen: Unpack[Compared]) -> tuple[list[Side
         known = {name for side in made for name in side.entry if tables.level(side.entry, name)}
         raise unknown("measure", measure, known)
     told = [*_single_seeds(made), *(note for side in made for note in _lacking(side))]
-    return made, [*notes, *told, *warnings.lines({side.row: side.entry for side in made})]
+    played = {side.row: side.run.encounter for side in made}
+    warned = warnings.lines({side.row: side.entry for side in made}, played)
+    return made, [*notes, *told, *warned]
 
 
 def _doctors(runs: Sequence[Run], name: str | None) -> dict[Path, str]:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from workup.core.case import Case
 from workup.core.draws import seed_key
 from workup.core.episode import DIAGNOSE, Action, Ending, Episode, Message, Observation, Turn
-from workup.core.errors import RolloutError, UserError, WorkupError, reason
+from workup.core.errors import FailuresError, RolloutError, UserError, reason
 from workup.core.ports import Act, Doctor, Environment, Policy, Sampling
 
 T = TypeVar("T")
@@ -47,14 +47,14 @@ class ToPlay:
 
 
 def check_failures(failed: Sequence[Episode], total: int, allowed: float) -> None:
-    """Raises WorkupError, with the commonest reason, if too many of `total` episodes failed.
+    """Raises FailuresError, with the commonest reason, if too many of `total` episodes failed.
 
     Too many is more than the share `allowed`.
     """
     if len(failed) <= allowed * total:
         return
     reason, count = Counter(episode.reason for episode in failed).most_common(1)[0]
-    raise WorkupError(
+    raise FailuresError(
         f"{len(failed)} of {total} episodes failed, more than max_failed={allowed}; {count} of "
         f"them: {reason}"
     )

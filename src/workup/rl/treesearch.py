@@ -28,7 +28,7 @@ from workup.core.draws import seed_key
 from workup.core.episode import Ending, Episode, Message, Score, Turn
 from workup.core.errors import RolloutError, WorkupError, reason
 from workup.core.ports import Act, Doctor, Environment, Sampling
-from workup.core.shapes import FrozenModel
+from workup.core.shapes import MOST_HELD, FrozenModel
 from workup.core.stages import Value
 from workup.core.text import normalise
 from workup.rl.rollout import Play, ToPlay, ended, rollout, take_turn
@@ -43,20 +43,27 @@ class Extent(FrozenModel):
     """
 
     exploration: float = Field(2.2, ge=0, description="tree search: UCT's c")
-    width: int = Field(8, ge=1, description="tree search: actions drawn at a node")
+    width: int = Field(8, ge=1, le=MOST_HELD, description="tree search: actions drawn at a node")
     iterations: int = Field(
         5,
         ge=0,
+        le=MOST_HELD,
         description=(
             "tree search: rounds of selection, expansion, simulation and back-propagation; "
             "0 leaves the greedy trajectory alone"
         ),
     )
     expand: int | None = Field(
-        None, ge=1, description="tree search: new actions per iteration; none: width. Printed is 1"
+        None,
+        ge=1,
+        le=MOST_HELD,
+        description="tree search: new actions per iteration; none: width. Printed is 1",
     )
     depth: int = Field(
-        10, ge=1, description="tree search: nodes with so many actions are not expanded"
+        10,
+        ge=1,
+        le=MOST_HELD,
+        description="tree search: nodes with so many actions are not expanded",
     )
 
 

@@ -173,6 +173,14 @@ class Run:
         return {name: value for name, value in self.config.items() if name not in NOTED}
 
     @property
+    def encounter(self) -> str:
+        """The name of the environment that was played; "" where that is not known."""
+        found = self.config.get("environment")
+        named = found.get("name") if isinstance(found, Mapping) else None
+        # An evaluation that left the environment to its default keeps its name as the encounter.
+        return str(named or self.config.get("encounter") or "")
+
+    @property
     def restricted(self) -> bool:
         """Whether a data-use agreement forbids passing on the text of its cases."""
         return bool(self.config.get("restricted"))
@@ -389,7 +397,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """
     file = path / "config.yaml"
     if not present(file):
-        raise UserError(_no_run(path))
+        raise UserError(no_run(path))
     try:
         config = load(file)
         if not file.read_bytes().rstrip().endswith(_END.encode()):
@@ -472,7 +480,8 @@ def free(path: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
-def _no_run(path: Path) -> str:
+def no_run(path: Path) -> str:
+    """Why `path` is no run folder, with the nearest one beside it or those in it."""
     siblings = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
     runs = {folder.name: str(folder) for folder in siblings if is_run(folder)}
     near = get_close_matches(path.name, runs, n=1, cutoff=0.5)

@@ -27,7 +27,15 @@ from workup.core.disk import there
 from workup.core.errors import UserError, unknown
 from workup.core.mapping import load, refuse_filled
 from workup.core.ports import Environment
-from workup.core.shapes import ClosedModel, FrozenModel, checked, part_at, siblings
+from workup.core.shapes import (
+    MOST,
+    MOST_HELD,
+    ClosedModel,
+    FrozenModel,
+    checked,
+    part_at,
+    siblings,
+)
 from workup.core.stages import Method
 from workup.core.text import several
 from workup.engines.settings import EngineSettings
@@ -91,8 +99,10 @@ ENCOUNTER = "the encounter: a name, or settings of its own (`workup settings NAM
 class EvaluationSettings(ClosedModel):
     """How doctors are evaluated."""
 
-    cases: int = Field(400, ge=1, description="at most so many cases, evenly spaced")
-    samples: int = Field(1, ge=1, description="episodes per case; intervals are clustered by case")
+    cases: int = Field(400, ge=1, le=MOST, description="at most so many cases, evenly spaced")
+    samples: int = Field(
+        1, ge=1, le=MOST_HELD, description="episodes per case; intervals are clustered by case"
+    )
     temperature: float = Field(
         1.0, ge=0, description="0 is greedy decoding; a tiny policy does better when it is sampled"
     )
@@ -145,9 +155,11 @@ class StoppingSettings(FrozenModel):
         "the probabilities of evaluation.probabilities (scored, if that is not set)",
     )
     calibration: int = Field(
-        500, ge=1, description="cases that the rule is calibrated on; none is tested on"
+        500, ge=1, le=MOST, description="cases that the rule is calibrated on; none is tested on"
     )
-    most: int = Field(1, ge=1, description="stop when the set has at most so many diseases")
+    most: int = Field(
+        1, ge=1, le=MOST, description="stop when the set has at most so many diseases"
+    )
 
 
 class SupportSettings(FrozenModel):
@@ -198,18 +210,22 @@ class SamplerSettings(FrozenModel):
         0.3, gt=0, lt=1, description="share of the device's memory that vllm takes"
     )
     sampler_context: int | None = Field(
-        None, ge=1, description="longest transcript of vllm in tokens; the model's own limit"
+        None,
+        ge=1,
+        le=MOST,
+        description="longest transcript of vllm in tokens; the model's own limit",
     )
     sampler_address: str | None = Field(
         None, description="where sampler=server finds a running vLLM, http://HOST:PORT"
     )
     dtype: Precision = Field("float32", description="weights of a loaded policy")
     concurrency: int = Field(
-        256, ge=1, description="episodes in flight; bounds the sampler's KV cache"
+        256, ge=1, le=MOST_HELD, description="episodes in flight; bounds the sampler's KV cache"
     )
     threads: int = Field(
         1,
         ge=1,
+        le=4096,
         description="torch threads per process; more than one helps only where cores are free",
     )
 
@@ -239,7 +255,7 @@ class PolicySettings(SamplerSettings, SupportSettings):
     )
     environment: NamedWords = Field(default_factory=dict, description=ENCOUNTER)
     max_tokens: int | None = Field(
-        None, ge=1, description="tokens per completion; as trained, or 256"
+        None, ge=1, le=MOST, description="tokens per completion; as trained, or 256"
     )
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
     stopping: StoppingSettings = Field(
@@ -336,10 +352,10 @@ class Settings(EngineSettings, SamplerSettings, SupportSettings):
     engine: str = Field(
         "trl", description="who updates the weights: trl, verl, or package.module:attribute"
     )
-    steps: int = Field(500, ge=0, description="updates of each reinforcement stage")
-    batch: int = Field(16, ge=1, description="cases per update, over all processes")
-    group: int = Field(8, ge=1, description="episodes per case (GRPO's group size)")
-    max_tokens: int = Field(256, ge=1, description="tokens per completion")
+    steps: int = Field(500, ge=0, le=MOST, description="updates of each reinforcement stage")
+    batch: int = Field(16, ge=1, le=MOST_HELD, description="cases per update, over all processes")
+    group: int = Field(8, ge=1, le=MOST_HELD, description="episodes per case (GRPO's group size)")
+    max_tokens: int = Field(256, ge=1, le=MOST, description="tokens per completion")
     balance: float = Field(
         0.0, ge=0, le=1, description="0 keeps the classes' frequencies, 1 makes them equal"
     )

@@ -47,6 +47,7 @@ def summarise(
     head = {
         "name": run.name,
         **{key: run.config.get(key) for key in ("method", "cases", "policy", "seed")},
+        **({"encounter": run.encounter} if run.encounter else {}),
     }
     size: dict[str, Any] = {"steps": steps, "seconds": round(seconds, 3), "level": LEVEL}
     size |= {"calls": [dict(row) for row in calls]} if calls else {}

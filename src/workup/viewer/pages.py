@@ -100,10 +100,10 @@ def _whose(run: Run, entries: Mapping[str, Any], order: Ends) -> list[str]:
 
 def _named(run: Run, setting: str) -> str:
     """The name of the run's environment or strategy; "" where it has none."""
+    if setting == "environment":
+        return run.encounter
     found = run.config.get(setting)
-    named = found.get("name") if isinstance(found, Mapping) else None
-    # An evaluation that left the environment to its default keeps its name as the encounter.
-    return str(named or (run.config.get("encounter") if setting == "environment" else None) or "")
+    return str((found.get("name") if isinstance(found, Mapping) else None) or "")
 
 
 def _report(shown: ShownRun) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 from accelerate.utils import DistributedType, gather_object
@@ -58,6 +58,24 @@ KEPT = (
     "gap_kl",
     "staleness",
 )
+
+
+class EmptyBatches(Sequence[dict[str, Any]]):
+    """What the library takes for a loader: `count` empty batches, of which none is held."""
+
+    def __init__(self, count: int) -> None:
+        self._places = range(count)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> EmptyBatches: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | EmptyBatches:
+        found = self._places[index]
+        return {} if isinstance(found, int) else EmptyBatches(len(found))
 
 
 @dataclass(frozen=True)
@@ -105,8 +123,8 @@ class StageTrainer(Trainer, ABC):  # type: ignore[misc]
         rows: list[list[int]] = gather_object([list(counts)])
         return rows
 
-    def get_train_dataloader(self) -> list[dict[str, Any]]:
-        return [{}] * self.args.max_steps
+    def get_train_dataloader(self) -> EmptyBatches:
+        return EmptyBatches(self.args.max_steps)
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         self.state.save_steps = self.args.save_steps  # a checkpoint brings those it was made with

@@ -14,7 +14,7 @@ from workup.core.channel import Channel
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.errors import UserError, WorkupError
 from workup.core.ports import Demonstration, Doctor, Environment, Model, Roles, Teaching
-from workup.core.shapes import FrozenModel
+from workup.core.shapes import MOST, FrozenModel
 from workup.environments.base import teacher
 from workup.environments.base.anchors import (
     BayesDiagnoser,
@@ -34,7 +34,9 @@ CREDULOUS = "credulous greedy"
 class EncounterSettings(FrozenModel):
     """What can be set in every environment."""
 
-    max_turns: int = Field(TURNS, ge=1, description="actions per episode, the diagnosis included")
+    max_turns: int = Field(
+        TURNS, ge=1, le=MOST, description="actions per episode, the diagnosis included"
+    )
 
 
 class PartSettings(EncounterSettings):
@@ -102,7 +104,8 @@ class Encounter(ABC):
 
     By default nothing can be asked for or searched, and no model plays a role. It is its own
     `about` and its own `lessons`. `share` is the share of each case's facts that is told at the
-    outset; None leaves the cases as they are. Raises ValueError for a `max_turns` below 1.
+    outset; None leaves the cases as they are. The source of the cases is not kept. Raises TypeError
+    for a `max_turns` that is no whole number, and ValueError for one below 1.
     """
 
     role_names: Sequence[str] = ()
@@ -112,6 +115,11 @@ class Encounter(ABC):
     """What reads requests here; None where nothing can be asked for."""
 
     def __init__(self, max_turns: int = TURNS, share: float | None = None) -> None:
+        if not isinstance(max_turns, int):
+            raise TypeError(
+                f"max_turns is of the type {type(max_turns).__name__}: call "
+                "super().__init__(settings.max_turns)"
+            )
         if max_turns < 1:
             raise ValueError(f"max_turns is {max_turns}; an encounter needs at least 1")
         self._max_turns, self.share = max_turns, share

@@ -81,6 +81,8 @@ def start(settings: Settings, out: Path, live: Live, account: str = "") -> Run:
     free(out)
     account = account or _account(settings)
     plan = Plan.of(settings, account)
+    if plan.warm_steps and plan.policy.is_tiny:
+        warm.refuse_unwritable_cache()
     notes = plan.introduced()
     # Loads torch, only now: mistakes are reported without the wait.
     engine = plan.engine(out)
@@ -246,6 +248,7 @@ class Training:
         alone = processes.world == 1 and not store.found
         with store.in_turn(lambda: self.live.note(wait)) if alone else nullcontext():
             if not self._taken(store, stage.name):
+                store.check()
                 self._demonstrated(stage, steps)
                 if processes.is_main:
                     store.save(partial(self.engine.live.save, merged=False))

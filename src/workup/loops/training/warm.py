@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from workup.core.disk import cached_folder, in_turn, users_cache
+from workup.core.disk import cached_folder, in_turn, refuse_unwritable, users_cache
 
 WEIGHTS = "model.safetensors"
+
+
+def refuse_unwritable_cache() -> None:
+    """Raises UserError where no warm start could be kept in the user's cache, and none is there."""
+    kept = users_cache() / "tiny"
+    if not (os.access(kept, os.R_OK) and any(kept.glob(f"*/{WEIGHTS}"))):
+        refuse_unwritable(kept)
 
 
 class Store:
@@ -47,6 +55,10 @@ class Store:
         """Forgets weights that do not fit, so that `save` can replace them."""
         for folder in (self.folder, self.shared):
             shutil.rmtree(folder, ignore_errors=True)
+
+    def check(self) -> None:
+        """Raises UserError where a warm start that is trained now could not be kept."""
+        refuse_unwritable(self.shared)
 
     def adopt(self) -> None:
         """Copies the weights into the run's folder."""

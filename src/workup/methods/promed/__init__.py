@@ -22,7 +22,7 @@ from workup.core.ports import (
     Reward,
     Teaching,
 )
-from workup.core.shapes import FrozenModel
+from workup.core.shapes import MOST_HELD, FrozenModel
 from workup.core.stages import GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
 from workup.methods.base.outcome import accuracy, malformed
 from workup.methods.base.printed import with_reward
@@ -100,7 +100,9 @@ class Settings(OutcomeSettings, Extent):
         True,
         description="Shapley values under the live policy; else under the one the stage began with",
     )
-    permutations: int = Field(4, ge=1, description="most orders of the facts per case and step")
+    permutations: int = Field(
+        4, ge=1, le=MOST_HELD, description="most orders of the facts per case and step"
+    )
     epsilon: float = Field(
         0.01, ge=0, description="ε (nats): sampling ends when φ changes by less on average"
     )

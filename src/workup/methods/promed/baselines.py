@@ -13,6 +13,7 @@ from workup.cases.order import Order
 from workup.core.case import Case, Kind, Source
 from workup.core.episode import DIAGNOSE, Message
 from workup.core.ports import Demonstration, Environment
+from workup.core.shapes import MOST_HELD
 from workup.core.stages import DpoStage, GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
 from workup.environments.base.lexical import chinese
 from workup.environments.base.withheld import withheld
@@ -57,7 +58,10 @@ class BestSettings(CaseSettings, OutcomeSettings):
     """What can be set of SFT."""
 
     samples: int = Field(
-        5, ge=1, description="episodes per case: a greedy one, and more where that one is not right"
+        5,
+        ge=1,
+        le=MOST_HELD,
+        description="episodes per case: a greedy one, and more where that one is not right",
     )
 
 

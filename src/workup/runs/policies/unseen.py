@@ -14,7 +14,9 @@ from workup.cases import open_source
 from workup.cases.files import Split, every_case, with_ids
 from workup.core.case import Case, Source
 from workup.core.errors import UserError
+from workup.models import hub
 from workup.runs import Run
+from workup.runs.folder import no_run
 from workup.runs.policies import OURS, Resolved, resolve
 from workup.runs.policies.trained import Trained, found_from, place_of, view_of
 
@@ -39,8 +41,11 @@ def own_cases(policies: Sequence[Resolved]) -> str:
     """The cases that the trained policies among `policies` were trained on.
 
     For an evaluation whose cases were not named. Raises UserError if no policy was trained by a
-    run, or if they were trained on different cases.
+    run, for the path of a run that does not exist, or if they were trained on different cases.
     """
+    for each in policies:
+        if each.place is None and hub.is_path(each.name):
+            raise UserError(no_run(Path(each.name).expanduser()))
     newest = {each.name: each.history[0].spec for each in policies if each.history}
     if not newest:
         raise UserError(
