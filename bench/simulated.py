@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import heapq
-import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,8 +22,9 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
+from workup.report.sheets import Sheet
+from workup.runs.files import write_json
 from workup.runs.machine import origin, versions
 
 
@@ -334,23 +334,20 @@ def limits(work: Work, played: Played) -> str:
     return name if shares[name] > 0.5 * played.seconds else "turns"
 
 
-def tables() -> list[dict[str, Any]]:
-    """The tables of docs/results/scale.md, in the form of `results/*.json`."""
+def tables() -> list[Sheet]:
+    """The tables of docs/results/scale.md."""
     return [_steps(), _judges(), _drivers()]
 
 
-def _steps() -> dict[str, Any]:
+def _steps() -> Sheet:
     """A synchronous step, first epoch, judge of .3 s."""
     sizes = [(episodes, gpus) for episodes in (64, 512, 4096) for gpus in (1, 8, 64)]
-    return {
-        "title": "A synchronous step",
-        "headings": [
-            *("episodes", "GPUs", "play", "reference + update", "step", "asynchronous"),
-            *("GPUs' price", "judge's price", "play waits for"),
-        ],
-        "rows": [_row(Work(episodes=episodes, gpus=gpus)) for episodes, gpus in sizes],
-        "words": 0,
-    }
+    headings = [
+        *("episodes", "GPUs", "play", "reference + update", "step", "asynchronous"),
+        *("GPUs' price", "judge's price", "play waits for"),
+    ]
+    rows = [_row(Work(episodes=episodes, gpus=gpus)) for episodes, gpus in sizes]
+    return Sheet(headings, rows, "A synchronous step", words=2)
 
 
 def _row(work: Work) -> list[str]:
@@ -369,7 +366,7 @@ def _row(work: Work) -> list[str]:
     ]
 
 
-def _judges() -> dict[str, Any]:
+def _judges() -> Sheet:
     """Slower judges: 512 episodes on 8 GPUs."""
     rows = []
     for judge, judges, patient in product((0.3, 1.0, 3.0), (16, 64, 256), (False, True)):
@@ -379,10 +376,10 @@ def _judges() -> dict[str, Any]:
         play, whole = f"{found.play.seconds:.0f} s", f"{found.seconds:.0f} s"
         rows.append([who, f"{judge:g} s", str(judges), play, whole, limits(work, found.play)])
     headings = ["who is called", "latency", "calls at a time", "play", "step", "play waits for"]
-    return {"title": "Judges", "headings": headings, "rows": rows, "words": 1}
+    return Sheet(headings, rows, "Judges", words=3)
 
 
-def _drivers() -> dict[str, Any]:
+def _drivers() -> Sheet:
     """A faster driver, and answers from the cache: 64 GPUs."""
     rows = []
     for episodes, driver, fresh in product((512, 4096), (0.0021, 0.0005), (1.0, 0.16)):
@@ -398,15 +395,11 @@ def _drivers() -> dict[str, Any]:
                 limits(work, played),
             ]
         )
-    return {
-        "title": "Driver and cache",
-        "headings": [
-            *("episodes", "driver per turn", "answers from the cache", "play", "driver at work"),
-            "play waits for",
-        ],
-        "rows": rows,
-        "words": 0,
-    }
+    headings = [
+        *("episodes", "driver per turn", "answers from the cache", "play", "driver at work"),
+        "play waits for",
+    ]
+    return Sheet(headings, rows, "Driver and cache", words=3)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -415,15 +408,11 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(words)
     found = tables()
     for each in found:
-        shown = Table(*each["headings"], title=each["title"])
-        for row in each["rows"]:
-            shown.add_row(*row)
-        Console(width=120).print(shown)
+        each.show(Console(width=120))
     if arguments.json:
         command = "python -m bench.simulated"
-        made = origin(versions({}, command))
-        text = json.dumps({"command": command, "made": made, "tables": found}, indent=1)
-        arguments.json.write_text(text)
+        made = {"command": command, "made": origin(versions({}, command))}
+        write_json(arguments.json, {**made, "tables": [each.as_json() for each in found]})
 
 
 if __name__ == "__main__":
